@@ -42,9 +42,9 @@ for outcome in outcomes:
 
 # ## The curves
 #
-# Test accuracy against what a client has sent, for the first seed, from the eighth round on: before, all models
-# are at their common start. (`tacit.report.curves.plot_histories` draws loss, utility and accuracy against rounds
-# and bits, with a band for the seeds.)
+# Test accuracy against what a client has sent, for the first seed, starting with the eighth round: before it, all
+# models are at their common start. (`tacit.report.curves.plot_histories` draws loss, utility and accuracy
+# against rounds and bits, with a band for the seeds.)
 
 from matplotlib.figure import Figure  # noqa: E402
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tacit.algorithms.registry import ALGORITHMS, AlgorithmEntry
 from tacit.algorithms.settings import settings_of, usual_settings
-from tacit.cli import options
+from tacit.cli import recipe_options
 from tacit.cli.list_names import _groups as listed_names
 from tacit.client.bounds import BOUNDS
 from tacit.data import from_files, load
@@ -131,7 +131,9 @@ def _algorithms() -> str:
 
 def _of_algorithm(entry: AlgorithmEntry) -> list[Row]:
     told, usual = arguments(entry.make), usual_settings(entry.make)
-    shared = {name: options.OF_A_RECIPE[name].__metadata__[0].help for name in options.OF_THE_ALGORITHM}
+    shared = {
+        name: recipe_options.OF_A_RECIPE[name].__metadata__[0].help for name in recipe_options.OF_THE_ALGORITHM
+    }
     shared["bound_from"] = (inspect.getdoc(find_bound) or "").partition("\n\n")[2].replace("\n", " ")
     return [
         (name, told.get(name) or re.sub(r"\[/?\w*\]", "", shared.get(name, "")), usual.get(name), kind)

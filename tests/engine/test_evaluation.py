@@ -200,7 +200,7 @@ def test_an_evaluation_survives_toml() -> None:
     [
         ({"group": "sex"}, {"f": 20, "unknown": 10, "m": 30}),
         ({"group": "region = north"}, {"not region = north": 40, "region = north": 20}),
-        ({"group": "age", "group_edges": [40, 65]}, {"below 40": 40, "40 to 65": 15, "from 65 on": 5}),
+        ({"group": "age", "group_edges": [40, 65]}, {"below 40": 40, "40 to 65": 15, "65 and above": 5}),
     ],
 )
 def test_groups_are_named_by_columns_of_the_schema(asked: dict[str, Any], sizes: dict[str, int]) -> None:

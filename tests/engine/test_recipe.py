@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.cli.options import recipe_from
+from tacit.cli.recipe_options import recipe_from
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe, parse_setting
 from tacit.errors import RequestError

@@ -107,9 +107,9 @@ def test_a_group_for_every_client_changes_only_rounding() -> None:
 
 def test_a_process_alone_talks_to_nobody() -> None:
     rows = torch.rand(2, 3)
-    assert ALONE.told("it") == "it"
+    assert ALONE.from_first("it") == "it"
     assert ALONE.stacked(rows, [2]) is rows
-    assert ALONE.told_tensors({"a": rows}) == {"a": rows}
+    assert ALONE.tensors_from_first({"a": rows}) == {"a": rows}
     ALONE.check_same("nothing", "mine")
     ALONE.collect(rows, [0, 2])
 

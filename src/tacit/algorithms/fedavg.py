@@ -92,8 +92,9 @@ def dp_fedavg(
         momentum: momentum of the server, at least 0 (none) and below 1.
         output: which point is returned as the trained model.
         public_sizes: treat record counts as public; otherwise the promise protects them too.
-        clip_quantile: let the clip norm follow this quantile of the updates' norms, from `clip_norm` on (Andrew
-            et al. 2021); needs a `step`. Clients then also send, with noise, whether their update was shorter.
+        clip_quantile: let the clip norm follow this quantile of the updates' norms, starting at `clip_norm`
+            (Andrew et al. 2021); needs a `step`. Clients then also send, with noise, whether their update was
+            shorter.
     """
     bound: Bound = ClipNorm(clip_norm if clip_quantile is None else 1.0)
     local = step if local_step is None else local_step

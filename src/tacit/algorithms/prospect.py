@@ -23,7 +23,7 @@ TARGET_SCORES = 4.0
 """The same for regression, in units of the residuals at the start."""
 
 SHARP = 150.0
-"""From this signal-to-noise ratio on, noise cost real tables about a point at most; below, up to 30
+"""At this signal-to-noise ratio and above, noise cost real tables about a point at most; below, up to 30
 (docs/results/tables.md)."""
 
 NOISY = 100.0

@@ -11,6 +11,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.recipe_options import only_given, recipe_from
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def account(
     settings: o.Set = None,
 ) -> None:
     """Account for a recipe, a run, plain numbers or a paper."""
-    numbers = o.given(
+    numbers = only_given(
         sampling=sampling, adjacency=adjacency, rate=rate, records=records, batch=batch,
         noise_multiplier=noise_multiplier, rounds=rounds, delta=delta, epsilon=epsilon, local_steps=local_steps,
     )  # fmt: skip
@@ -148,7 +149,7 @@ def _recipe(
     from tacit.engine.account import account_recipe
     from tacit.privacy.promises.protection import protection
 
-    found = account_recipe(o.recipe_from(path, {}, settings), data_dir=data_dir)
+    found = account_recipe(recipe_from(path, {}, settings), data_dir=data_dir)
     made = found.plan
     rows = protection(
         found.guarantee, beside=made.calibration.beside, records=found.records, groups=groups, whole=made.clients

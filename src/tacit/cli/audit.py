@@ -11,6 +11,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.recipe_options import recipe_from, recipe_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +28,7 @@ Noise, bounds and draws are measured, too. The exit code is 1 if a promise is re
 promise; it cannot prove one."""
 
 
-@o.recipe_options("privacy", "adversary")
+@recipe_options("privacy", "adversary")
 def audit(
     *,
     recipe_file: o.RecipeFile = None,
@@ -52,7 +53,7 @@ def audit(
 
     from tacit.engine.audit import audit_recipe
 
-    recipe = o.recipe_from(recipe_file, given, settings)
+    recipe = recipe_from(recipe_file, given, settings)
     with Console(stderr=True).status(f"attacking {recipe.algorithm}"):
         result = audit_recipe(
             recipe, method=method, trials=trials, confidence=confidence, dim=dim, data_dir=data_dir

@@ -17,6 +17,7 @@ import typer
 from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.interrupt import continued_by_repeating
+from tacit.cli.recipe_options import check_taken, parse_list, parsed, recipe_from, recipe_options
 from tacit.cli.say import say
 from tacit.cli.show_comparison import edges, measured_note, metric_name, short, show_comparison, table_rows
 
@@ -33,7 +34,7 @@ algorithm is tuned separately. Finished runs are kept in --out and not repeated:
 command continues where it stopped."""
 
 
-@o.recipe_options("privacy", "adversary")
+@recipe_options("privacy", "adversary")
 def compare(
     *,
     recipe_file: o.RecipeFile = None,
@@ -81,12 +82,12 @@ def compare(
     from tacit.engine.compare import compare as run_comparison
 
     axes = dict(_axis("--grid", text) for text in grid or [])
-    base = o.recipe_from(recipe_file, given, settings)
-    names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
+    base = recipe_from(recipe_file, given, settings)
+    names = [name for text in algorithm or [] for name in parse_list("--algorithm", text)]
     if algorithm is None:
         everyone = [name for name, entry in ALGORITHMS.items() if entry.private and not entry.client_coins]
         names = everyone if base.trust is None else _that_add_up(base, everyone, data_dir)
-    o.check_taken([*given, *o.parsed(settings), *axes], names)
+    check_taken([*given, *parsed(settings), *axes], names)
     setting, values = ("", [None]) if at is None else _axis("--at", at)
     bases = [base if at is None else base.with_settings({setting: value}) for value in values]
     for key, choices in axes.items():
@@ -166,7 +167,7 @@ def _axis(option: str, text: str) -> tuple[str, list[Any]]:
     from tacit.engine.recipe import parse_setting
 
     key, values = text.partition("=")[::2]
-    return key, [parse_setting(f"{key}={value}")[1] for value in o.parse_list(option, values)]
+    return key, [parse_setting(f"{key}={value}")[1] for value in parse_list(option, values)]
 
 
 def _save(

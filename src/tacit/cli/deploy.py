@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.recipe_options import recipe_from, recipe_options
 from tacit.cli.say import say
 from tacit.cli.server import StatusPort, show_finished, watched
 from tacit.errors import RequestError
@@ -24,7 +25,7 @@ Takes the options of [bold]tacit run[/]. One Ctrl-C stops everything; --resume c
 DEADLINE_SECONDS = 60.0
 
 
-@o.recipe_options("clients", "privacy", "adversary")
+@recipe_options("clients", "privacy", "adversary")
 def deploy(
     *,
     recipe_file: o.RecipeFile = None,
@@ -63,7 +64,7 @@ def deploy(
         if local < 1:
             raise RequestError("--local is missing: the number of silos to rehearse with, such as --local 3")
         noise = "gaussian" if insecure_reproducible else "lattice"
-        recipe = o.recipe_from(recipe_file, {**given, "clients": local}, settings)
+        recipe = recipe_from(recipe_file, {**given, "clients": local}, settings)
         recipe = replace(recipe, noise=noise)
         if quorum and recipe.trust == "sum":
             # One quorum is enough: that of the sums, from which their noise follows.

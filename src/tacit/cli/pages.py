@@ -83,16 +83,18 @@ def compared_schema(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
 
 
 def write_dossier(
-    page: Path, told: Mapping[str, Any], files: Mapping[str, bytes], command: str, *, own_job: bool
+    page: Path, verified: Mapping[str, Any], files: Mapping[str, bytes], command: str, *, own_job: bool
 ) -> None:
-    """The page of a certificate that was checked: `told` is what `tacit verify --json` prints."""
+    """The page of a certificate that was checked: `verified` is what `tacit verify --json` prints."""
     job = files.get("job.toml", b"").decode(errors="replace")
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     repeat = Repeat(command, digests, software(), job)
-    if told["valid"]:
-        text = dossier(told, repeat, own_job=own_job, schema=_agreed_schema(job, told["certificate"]["job"]))
+    if verified["valid"]:
+        text = dossier(
+            verified, repeat, own_job=own_job, schema=_agreed_schema(job, verified["certificate"]["job"])
+        )
     else:
-        text = refused(told["reason"], repeat)
+        text = refused(verified["reason"], repeat)
     write_atomically(page, text.encode())
 
 

@@ -10,6 +10,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.recipe_options import check_taken, parse_list, parsed, recipe_from, recipe_options
 from tacit.cli.show_plan import show_candidates, show_needs, show_trusts
 from tacit.errors import RequestError
 
@@ -30,7 +31,7 @@ numbers and by trials on synthetic records, never on private ones. To plan
 without data, give the shape of the data instead: --clients, --records and --dim."""
 
 
-@o.recipe_options("privacy", "adversary", "seed")
+@recipe_options("privacy", "adversary", "seed")
 def plan(
     *,
     recipe_file: o.RecipeFile = None,
@@ -79,15 +80,15 @@ def plan(
     from tacit.planning.needs import noise_needs
     from tacit.planning.trusts import what_trust_buys
 
-    models = [name for text in model or [] for name in o.parse_list("--model", text)]
+    models = [name for text in model or [] for name in parse_list("--model", text)]
     if len(models) > 1 and not choose:
         raise RequestError("several models need --choose; name one")
     given = {**given, "model": models[0]} if models else given
-    names = [name for text in algorithm or [] for name in o.parse_list("--algorithm", text)]
-    o.check_taken([*given, *o.parsed(settings)], names or ALGORITHMS)
+    names = [name for text in algorithm or [] for name in parse_list("--algorithm", text)]
+    check_taken([*given, *parsed(settings)], names or ALGORITHMS)
     stand_in = None
     if (records, dim, classes) == (None, None, None):
-        recipe = o.recipe_from(recipe_file, given, settings)
+        recipe = recipe_from(recipe_file, given, settings)
     else:
         recipe = _recipe_without_data(recipe_file, given, settings)
         stand_in = _stand_in(recipe, records, dim, classes)
@@ -122,7 +123,7 @@ def _recipe_without_data(recipe_file: Path | None, given: dict[str, Any], settin
             "--records, --dim and --classes are for a plan without data: leave out either these or the recipe "
             "file, --data and --partition"
         )
-    recipe = o.recipe_from(None, given, settings, Recipe(data=YOUR_DATA, feature_norm=1.0))
+    recipe = recipe_from(None, given, settings, Recipe(data=YOUR_DATA, feature_norm=1.0))
     if recipe.data != YOUR_DATA or "bound_from" in recipe.algorithm_settings:
         raise RequestError("data and bound_from need records; leave them out of a plan without data")
     return recipe

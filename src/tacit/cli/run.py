@@ -13,6 +13,7 @@ import typer
 
 from tacit.cli import options as o
 from tacit.cli.imports import imports
+from tacit.cli.recipe_options import recipe_from, recipe_options
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ HELP = """Train one model over many clients, with differentially private and com
 Without arguments, run a demonstration on embedded data. Every run writes a complete recipe that reproduces it."""
 
 
-@o.recipe_options()
+@recipe_options()
 def run(
     *,
     recipe_file: o.RecipeFile = None,
@@ -116,7 +117,7 @@ def _asked(
     stored = stored_recipe(out) if resume and out is not None else None
     if resume and stored is None and not (seeds is not None and out is not None and out.is_dir()):
         raise RequestError(f"--resume: there is no run in {out}; leave out --resume to start one")
-    recipe = o.recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
+    recipe = recipe_from(recipe_file, given, settings, base=stored if recipe_file is None else None)
     if together.by_torchrun and stored is not None and stored.client_groups is None:
         raise RequestError(f"{out} was begun without torchrun, which rounds differently: resume it without")
     directory = out or default_directory(recipe)
@@ -128,9 +129,9 @@ def _shared(together: Together, asked: AskedRuns | None) -> AskedRuns:
     from tacit.engine.recipe import Recipe
 
     if asked is not None:
-        together.told([str(asked[0]), {str(place): recipe.to_toml() for place, recipe in asked[1].items()}])
+        together.from_first([str(asked[0]), {str(place): recipe.to_toml() for place, recipe in asked[1].items()}])
         return asked
-    directory, recipes = together.told(None)
+    directory, recipes = together.from_first(None)
     return Path(directory), {Path(place): Recipe.from_toml(text) for place, text in recipes.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,7 +89,7 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     records = own_records(data, party.job, target=target, prepared=prepared)
     terms = admit(party.job, Policy.from_toml(party.policy_text()), party.party, records)
     federation = records if isinstance(records, Federation) else records.wide
-    say(f"{data} fits the job: {federation.describe()}")
+    say(f"{data} fits the job. {replace(federation, name=party.party).describe()}")
     cost, budget = up_to(terms.epsilon, 4), terms.policy.epsilon
     say(f"A run would cost epsilon {cost} of the policy's {budget:g}. Nothing was sent.")
     if exposed := exposure(terms):

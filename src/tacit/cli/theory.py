@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import options as o
+from tacit.cli.recipe_options import recipe_from, recipe_options
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ than sampling. Constants come from the model and public bounds (feature_norm or 
 algorithm.projection), or from [bold]--assume[/]. If the theorem does not cover the run, the output says why."""
 
 
-@o.recipe_options("seed", "evaluate")
+@recipe_options("seed", "evaluate")
 def theory(
     *,
     recipe_file: o.RecipeFile = None,
@@ -41,7 +42,7 @@ def theory(
     from tacit.engine.plan import make_plan
     from tacit.engine.utility import utility_of
 
-    recipe = o.recipe_from(recipe_file, given, settings)
+    recipe = recipe_from(recipe_file, given, settings)
     check_bound_unseen(recipe)
     found = utility_of(make_plan(recipe, data_dir=data_dir, look=False), _assumed(assume))
     if as_json:

@@ -68,17 +68,17 @@ def verify(
     try:
         found = check(content, beside, trusted)
     except CertificateError as error:
-        told = {"valid": False, "reason": str(error)}
+        verified = {"valid": False, "reason": str(error)}
         if page is not None or _page_of_a_certificate(certificate.with_name(PAGE), content):
-            _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
+            _write_page(page or certificate.with_name(PAGE), verified, files, own_job=job is not None)
         if not as_json:
             raise CertificateError(f"{certificate} is not valid: {error}") from error
-        print(json.dumps(told))
+        print(json.dumps(verified))
         raise typer.Exit(1) from error
-    told = _told(found)
-    written = _write_page(page or certificate.with_name(PAGE), told, files, own_job=job is not None)
+    verified = _as_values(found)
+    written = _write_page(page or certificate.with_name(PAGE), verified, files, own_job=job is not None)
     if as_json:
-        print(json.dumps(told))
+        print(json.dumps(verified))
         return
     _show(found, own_job=job is not None)
     say("")
@@ -95,18 +95,18 @@ def _page_of_a_certificate(page: Path, content: bytes) -> bool:
     return MADE_BY in page.read_text(errors="replace") if page.is_file() else b"tacit-certificate" in content
 
 
-def _write_page(page: Path, told: dict[str, Any], files: Mapping[str, bytes], *, own_job: bool) -> str:
+def _write_page(page: Path, verified: dict[str, Any], files: Mapping[str, bytes], *, own_job: bool) -> str:
     """Write the page and say where it is. A certificate can be checked where nothing can be written, too."""
     from tacit.cli.pages import write_dossier
 
     try:
-        write_dossier(page, told, files, shlex.join(["tacit", *sys.argv[1:]]), own_job=own_job)
+        write_dossier(page, verified, files, shlex.join(["tacit", *sys.argv[1:]]), own_job=own_job)
     except OSError as error:
         return f"No page was written: {page}: {error.strerror}. Choose another place with --page."
     return f"This as a page for a data protection officer, with fields to fill in: {page}"
 
 
-def _told(found: Verified) -> dict[str, Any]:
+def _as_values(found: Verified) -> dict[str, Any]:
     return {
         "valid": True,
         "identified": found.identified,

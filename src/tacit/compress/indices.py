@@ -48,8 +48,8 @@ def rand_k_indices(seed: int, dim: int, k: int) -> NDArray[np.int64]:
 
 
 _LONG, _SPARSE = 2**18, 12
-"""From this dimension on, and for at most a twelfth of the coordinates, sorting the draws is faster than marking
-them in a table of `dim` entries, which must be scanned from end to end."""
+"""At this dimension and above, and for at most a twelfth of the coordinates, sorting the draws is faster than
+marking them in a table of `dim` entries, which must be scanned from end to end."""
 
 
 def _positions(source: np.random.Philox, number: int, dim: int) -> NDArray[np.int64]:

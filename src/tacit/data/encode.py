@@ -23,7 +23,7 @@ Vector: TypeAlias = npt.NDArray[Any]
 
 
 MOST_LABELS = 1000
-"""From this value on, whole numbers are not taken for labels of classes unless the caller says so."""
+"""At this value and above, whole numbers are not taken for labels of classes unless the caller says so."""
 
 
 def to_numpy(values: Arrays, what: str) -> Vector:

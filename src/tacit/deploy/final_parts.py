@@ -69,20 +69,24 @@ class Gathered:
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any], sites: Sequence[str], dim: int, *, masked: bool) -> Gathered:
+    def from_dict(cls, values: Mapping[str, Any], sites: Sequence[str], dim: int, *, masked: bool) -> Gathered:
         """The inverse, for what a server states; raises `MessageError` if it is malformed."""
         try:
             parts = {
                 sites.index(site): Part.from_bytes(
                     Part(part["records"], part["sums"]).to_bytes(masked=masked), dim, masked=masked
                 )
-                for site, part in told["parts"].items()
+                for site, part in values["parts"].items()
             }
-            made = cls(told["point"], told["round"], parts)
+            made = cls(values["point"], values["round"], parts)
             if masked:
-                secrets = {sites.index(site): bytes.fromhex(secret) for site, secret in told["secrets"].items()}
-                made = cls(made.point, made.round, parts, bytes.fromhex(told["batch"]), secrets)
-            if made.to_dict(sites) != told or len(bytes.fromhex(made.point)) != 32 or type(made.round) is not int:
+                secrets = {sites.index(site): bytes.fromhex(secret) for site, secret in values["secrets"].items()}
+                made = cls(made.point, made.round, parts, bytes.fromhex(values["batch"]), secrets)
+            if (
+                made.to_dict(sites) != values
+                or len(bytes.fromhex(made.point)) != 32
+                or type(made.round) is not int
+            ):
                 raise MessageError("it is not written as a server writes it")
             return made
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:

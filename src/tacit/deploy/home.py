@@ -3,7 +3,7 @@
 ledger.sqlite    what was released, and what was charged for it
 runs/RUN/        the memory of a run (`MemoryFiles`)
 certificates/    issued certificates
-released         exists from the first release on
+released         exists once something has been released
 halted           exists while the silo answers nobody, after a failed computation
 errors.log       what went wrong, for the silo's operators; older entries are in errors.old.log
 """

@@ -122,10 +122,10 @@ def _check_points(signed: Mapping[str, CheckedSilo]) -> int:
 
 
 def _check_ranges(signed: Mapping[str, CheckedSilo]) -> None:
-    told = {site: silo.stated.learned for site, silo in signed.items() if silo.stated.learned is not None}
-    first = next(iter(told), None)
-    for site, ranges in told.items():
-        if first is not None and any(ranges[name] != told[first][name] for name in ("point", "ranges")):
+    learned = {site: silo.stated.learned for site, silo in signed.items() if silo.stated.learned is not None}
+    first = next(iter(learned), None)
+    for site, ranges in learned.items():
+        if first is not None and any(ranges[name] != learned[first][name] for name in ("point", "ranges")):
             raise CertificateError(
                 f"the server told {site} other ranges than {first}: their certificates state different ones"
             )
@@ -135,8 +135,8 @@ def _check_heads(signed: Mapping[str, CheckedSilo]) -> tuple[int, tuple[str, ...
     """Compare what silos have witnessed of each other with what each says about itself."""
     witnessed = {site: heads_of(silo.stated) for site, silo in signed.items()}
     pairs, missing = 0, []
-    for witness, told in witnessed.items():
-        for site, evidence in told.items():
+    for witness, held in witnessed.items():
+        for site, evidence in held.items():
             if pair := evidence.get("contradiction"):
                 raise CertificateError(
                     f"{witness} holds two ledger heads signed by {site} that contradict each other, of "
@@ -152,7 +152,7 @@ def _check_heads(signed: Mapping[str, CheckedSilo]) -> tuple[int, tuple[str, ...
         if not in_run and min(len(signed[one].stated.spent.points) for one in (witness, site)) > 0:
             missing.append(f"{witness} was shown no ledger head of {site} in this run")
     for site in signed:
-        seen = [(w, e) for w, told in witnessed.items() for heads in told.get(site, {}).values() for e in heads]
+        seen = [(w, e) for w, held in witnessed.items() for heads in held.get(site, {}).values() for e in heads]
         for (one, first), (other, second) in combinations(seen, 2):
             if contradict(first, second):
                 raise CertificateError(

@@ -77,9 +77,9 @@ def learned_in(exported: bytes, run: str) -> dict[str, Any] | None:
     And the sums of every step that the silo answered, with the number of records in them.
     """
     mine = read_export(exported).run(run)
-    told = None if mine is None else mine.learned
-    if told is None:
+    learned = None if mine is None else mine.learned
+    if learned is None:
         return None
     lines = (json.loads(json.loads(text)["body"]) for text in exported.decode().splitlines())
     steps = {str(one["step"]): one["sums"] for one in lines if one["run"] == run and one["kind"] == "range"}
-    return {"point": told["point"], "ranges": told["ranges"], "records": told["records"], "steps": steps}
+    return {"point": learned["point"], "ranges": learned["ranges"], "records": learned["records"], "steps": steps}

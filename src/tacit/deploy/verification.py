@@ -86,8 +86,8 @@ def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Ver
     against = tuple(
         f"{site} signed ledgers of {pair[0].lines} and {pair[1].lines} lines that contradict each other: its "
         "ledger was set back to an older copy, or two copies of it were in use"
-        for site, told in heads_of(silo.stated).items()
-        if (pair := told.get("contradiction"))
+        for site, evidence in heads_of(silo.stated).items()
+        if (pair := evidence.get("contradiction"))
     )
     says = tuple(f"the silo: {what}" for what in _only_stated([body]))
     asked = None if basis.job is None else basis.job.evaluation
@@ -148,20 +148,20 @@ def _signatures(whose: str, basis: Basis) -> str:
 
 def _ranges(run: CheckedRun, basis: Basis) -> list[tuple[bool, str]]:
     """What was checked about learned ranges, and what could not be."""
-    told = [silo.stated.learned for silo in run.silos.values() if silo is not None and silo.stated.learned]
+    learned = [silo.stated.learned for silo in run.silos.values() if silo is not None and silo.stated.learned]
     asked = None if basis.job is None else basis.job.ranges
-    if not told or asked is None:
+    if not learned or asked is None:
         return []
     means = b""
     for step in map(str, range(STEPS)):
-        parts = [Part(one["records"], one["steps"][step]) for one in told if step in one["steps"]]
+        parts = [Part(one["records"], one["steps"][step]) for one in learned if step in one["steps"]]
         means += asked.means(parts) if parts else b""
-    same = hashlib.sha256(means).hexdigest() == told[0]["point"]
+    same = hashlib.sha256(means).hexdigest() == learned[0]["point"]
     try:
-        found = {name: list(pair) for name, pair in asked.found(means).items()} if same else told[0]["ranges"]
+        found = {name: list(pair) for name, pair in asked.found(means).items()} if same else learned[0]["ranges"]
     except MessageError:
         found = {}
-    if found != told[0]["ranges"]:
+    if found != learned[0]["ranges"]:
         raise CertificateError("its ranges do not follow from the sums that silos have signed")
     words = "learned ranges: the server told all silos the same, within the limits of the job"
     follow = "the learned ranges follow from the sums that silos signed"

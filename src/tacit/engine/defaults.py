@@ -36,13 +36,13 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 """
 
 WIDE_FROM, WIDEST = 30.0, 4.0
-"""From this signal-to-noise ratio on, the bound for a table's classes grows with it, up to so many times."""
+"""Above this signal-to-noise ratio, the bound for a table's classes grows with it, up to so many times."""
 
 LONG_TAIL = 1.6
 """Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
 
 ROOM_FROM, MOST_ROOM = 500.0, 4.0
-"""From this signal-to-noise ratio on, the bound for a long tail grows with the ratio, up to so many times.
+"""Above this signal-to-noise ratio, the bound for a long tail grows with the ratio, up to so many times.
 
 Below `SHARP`, where noise is what costs most, it shrinks with the ratio.
 """

@@ -274,7 +274,7 @@ def _by_column(asked: dict[str, Any], schema: Schema | None) -> Groups:
         )
     shown = [f"{edge:g}" for edge in edges]
     between = [f"{a} to {b}" for a, b in itertools.pairwise(shown)]
-    usual = [f"below {shown[0]}", *between, f"from {shown[-1]} on"]
+    usual = [f"below {shown[0]}", *between, f"{shown[-1]} and above"]
     names = tuple(map(str, asked.get("group_names", usual)))
     # In the precision of features, so that a value on a limit stays on it.
     limits = scale(np.array(edges), column).astype(np.float32)

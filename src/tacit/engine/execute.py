@@ -49,7 +49,7 @@ def execute(
     """
     if not together.leads:
         plan = _planned(recipe, data_dir, federation, together)
-        finished_already = together.told(None)
+        finished_already = together.from_first(None)
         if not finished_already:
             run_plan(plan, out=out, together=together)
         return {}
@@ -70,7 +70,7 @@ def execute(
     elif stored != resolved:
         raise RequestError(f"{out} holds another run ({_differences(stored, resolved)}); choose another --out")
     finished = stored_summary(out)
-    together.told(finished is not None)
+    together.from_first(finished is not None)
     if finished is not None:
         return finished
     if planned is not None:

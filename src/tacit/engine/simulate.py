@@ -181,11 +181,13 @@ class _Store:
     def load(self) -> SimulationState | None:
         """The state of the newest checkpoint, which only the first of several processes reads."""
         saved = self._read() if self._together.leads else None
-        known = self._together.told(None if saved is None else [saved.round, saved.fingerprint, saved.facts])
+        known = self._together.from_first(
+            None if saved is None else [saved.round, saved.fingerprint, saved.facts]
+        )
         if known is None:
             return None
         round, fingerprint, facts = known
-        tensors = self._together.told_tensors({} if saved is None else saved.tensors)
+        tensors = self._together.tensors_from_first({} if saved is None else saved.tensors)
         if saved is None:
             saved = Checkpoint(
                 round, fingerprint, {n: self._simulation.placed(t) for n, t in tensors.items()}, facts
@@ -211,7 +213,7 @@ class _Store:
         if self._every is not None:
             due = state.round % self._every == 0
         else:
-            due = self._together.told(time.monotonic() - self._saved_at > self._pause)
+            due = self._together.from_first(time.monotonic() - self._saved_at > self._pause)
         if due or state.round == self._rounds:
             self._simulation.collect(state)
             if not self._together.leads:

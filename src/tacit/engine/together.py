@@ -50,30 +50,30 @@ class Together:
         """Whether this process writes files and prints."""
         return self.rank == 0
 
-    def told(self, value: Any) -> Any:
+    def from_first(self, value: Any) -> Any:
         """The first process's value, as plain data; that of all others is ignored."""
         if self.size == 1:
             return value
         text = json.dumps(value).encode() if self.leads else b""
-        (length,) = self._from_first(torch.tensor([len(text)])).tolist()
+        (length,) = self._broadcast(torch.tensor([len(text)])).tolist()
         content = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else torch.empty(length).byte()
-        return json.loads(self._from_first(content).numpy().tobytes())
+        return json.loads(self._broadcast(content).numpy().tobytes())
 
-    def told_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def tensors_from_first(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The first process's tensors."""
         if self.size == 1:
             return tensors
         kinds = {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
         return {
-            name: self._from_first(
+            name: self._broadcast(
                 tensors[name].contiguous() if self.leads else torch.empty(shape, dtype=getattr(torch, kind))
             )
-            for name, (kind, shape) in self.told(kinds).items()
+            for name, (kind, shape) in self.from_first(kinds).items()
         }
 
     def check_same(self, what: str, mine: str) -> None:
         """Refuses processes that differ from the first one."""
-        first = self.told(mine)
+        first = self.from_first(mine)
         differs = self.stacked(torch.tensor([[int(first != mine)]]), [1] * self.size)
         others = ", ".join(str(rank) for rank, (one,) in enumerate(differs.tolist()) if one)
         if others:
@@ -110,7 +110,7 @@ class Together:
                 else:
                     dist.send(content, dst=0)
 
-    def _from_first(self, tensor: Tensor) -> Tensor:
+    def _broadcast(self, tensor: Tensor) -> Tensor:
         with self._talking():
             dist.broadcast(tensor.view(torch.uint8) if tensor.dim() and tensor.numel() else tensor, src=0)
         return tensor

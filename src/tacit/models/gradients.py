@@ -26,7 +26,7 @@ NARROW = 16
 """Up to this many columns, products are faster with the columns stored as rows."""
 
 LARGE_PRODUCT = 4_000_000
-"""From this many multiplications per client on, the overhead of a loop is negligible."""
+"""With this many multiplications per client or more, the overhead of a loop is negligible."""
 
 
 class Gradients(Protocol):

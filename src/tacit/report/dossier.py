@@ -42,33 +42,35 @@ FIELDS = (
 _SENT = "rounds answered"
 
 MADE_BY = "Made by tacit verify"
-"""By these words a page of a certificate is told from the page of a run, which has the same name."""
+"""By these words a page of a certificate is distinguished from the page of a run, which has the same name."""
 
 
-def dossier(told: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: SchemaTable | None = None) -> str:
+def dossier(
+    verified: Mapping[str, Any], repeat: Repeat, *, own_job: bool, schema: SchemaTable | None = None
+) -> str:
     """The page of a valid certificate, as HTML.
 
     Args:
-        told: what `tacit verify --json` prints.
+        verified: what `tacit verify --json` prints.
         repeat: how to check it again.
         own_job: whether the reader gave a copy of the job, instead of trusting the one next to the certificate.
         schema: what the silos' tables hold, if the job has a schema.
     """
-    body = told["certificate"]
+    body = verified["certificate"]
     silos = _silos(body)
     signed = {site: silo for site, silo in silos.items() if silo is not None}
     any_silo = next(iter(signed.values()), {})
     sections = [
-        Section("The verdict", _verdict(told, own_job=own_job)),
+        Section("The verdict", _verdict(verified, own_job=own_job)),
         Section("What was promised, and to whom", _promises(signed)),
         *([] if schema is None else [Section("What the model predicts, and from what", table_blocks(schema))]),
-        *([correction_section(told["correction"])] if told.get("correction") else []),
-        *_evaluation(told),
+        *([correction_section(verified["correction"])] if verified.get("correction") else []),
+        *_evaluation(verified),
         Section("Purpose and responsibility, to be filled in", [_FORM_NOTE, Form(FIELDS)]),
-        Section("Parties and signatures", _parties(body, silos, told)),
+        Section("Parties and signatures", _parties(body, silos, verified)),
         Section("Budgets: spent and left", budget_blocks(signed)),
         *_learned(signed),
-        Section("What was checked", _checks(told)),
+        Section("What was checked", _checks(verified)),
         Section("The guarantee in the terms of NIST SP 800-226", [Facts(_terms(any_silo, signed))]),
         Section("What was taken as public", [Paragraph(_public(signed))]),
         Section("What is not protected", [Paragraph(_not_protected(any_silo))]),
@@ -100,8 +102,8 @@ _FORM_NOTE = Paragraph(
 )
 
 
-def _evaluation(told: Mapping[str, Any]) -> list[Section]:
-    found = told.get("evaluation")
+def _evaluation(verified: Mapping[str, Any]) -> list[Section]:
+    found = verified.get("evaluation")
     return [Section("How good the model is for new records", evaluation_blocks(found))] if found else []
 
 
@@ -109,12 +111,12 @@ def _silos(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
     return dict(body["silos"]) if body["kind"] == "run" else {str(body["site"]): body}
 
 
-def _verdict(told: Mapping[str, Any], *, own_job: bool) -> list[Block]:
+def _verdict(verified: Mapping[str, Any], *, own_job: bool) -> list[Block]:
     blocks: list[Block] = []
-    if told["certificate"]["insecure_reproducible"]:
+    if verified["certificate"]["insecure_reproducible"]:
         blocks.append(Verdict("bad", "A trial", ("The noise came from a seed. It protected nobody.",)))
-    if told["identified"]:
-        against = told["keys_checked_against"]
+    if verified["identified"]:
+        against = verified["keys_checked_against"]
         lines = [f"Signatures, numbers and sentences were checked; the keys were checked against {against}."]
         if str(against).startswith("job ") and not own_job:
             lines.append(
@@ -127,10 +129,10 @@ def _verdict(told: Mapping[str, Any], *, own_job: bool) -> list[Block]:
             "The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this."
         )
         blocks.append(Verdict("fair", "Signers unknown", (words,)))
-    if told["held_against_others"]:
-        blocks.append(Verdict("bad", "Evidence against other silos", tuple(told["held_against_others"])))
-    if told["not_checked"]:
-        blocks.append(Verdict("fair", "Not everything could be checked", tuple(told["not_checked"])))
+    if verified["held_against_others"]:
+        blocks.append(Verdict("bad", "Evidence against other silos", tuple(verified["held_against_others"])))
+    if verified["not_checked"]:
+        blocks.append(Verdict("fair", "Not everything could be checked", tuple(verified["not_checked"])))
     return blocks
 
 
@@ -161,9 +163,9 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
 
 
 def _parties(
-    body: Mapping[str, Any], silos: Mapping[str, Mapping[str, Any] | None], told: Mapping[str, Any]
+    body: Mapping[str, Any], silos: Mapping[str, Mapping[str, Any] | None], verified: Mapping[str, Any]
 ) -> list[Block]:
-    vouched = "named by the job" if told["identified"] else "unknown to anybody here"
+    vouched = "named by the job" if verified["identified"] else "unknown to anybody here"
     rows: list[tuple[Any, ...]] = []
     if body["kind"] == "run":
         rows.append(("server", "signed the run", body["public_key"], vouched, None, None))
@@ -204,11 +206,11 @@ def _learned(signed: Mapping[str, Mapping[str, Any]]) -> list[Section]:
     return [Section("Ranges that were learned from the records", [table, Paragraph(words)])]
 
 
-def _checks(told: Mapping[str, Any]) -> list[Block]:
-    lines = [("good", "Passed:", what) for what in told["checked"]]
-    lines += [("fair", "Not checked:", what) for what in told["not_checked"]]
-    lines += [("fair", "Only stated, nobody else can check it:", what) for what in told["only_stated"]]
-    lines += [("bad", "Against another silo:", what) for what in told["held_against_others"]]
+def _checks(verified: Mapping[str, Any]) -> list[Block]:
+    lines = [("good", "Passed:", what) for what in verified["checked"]]
+    lines += [("fair", "Not checked:", what) for what in verified["not_checked"]]
+    lines += [("fair", "Only stated, nobody else can check it:", what) for what in verified["only_stated"]]
+    lines += [("bad", "Against another silo:", what) for what in verified["held_against_others"]]
     return [Marked(tuple(lines))]
 
 

@@ -20,15 +20,15 @@ _RANGES = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "calibration": (-1.0, 1.0)
 
 CALIBRATION = "calibration error: the mean predicted probability minus how often it came true; 0 is best"
 
-Told = Mapping[str, Any]
+Evaluation = Mapping[str, Any]
 """An evaluation as plain data: what a summary has under `evaluation`."""
 
 
-def evaluation_blocks(told: Told) -> list[Block]:
+def evaluation_blocks(evaluation: Evaluation) -> list[Block]:
     """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
-    pooled, clients = told["all"], told["clients"]
-    cost = told.get("epsilon_alone")
-    left_out = told.get("left_out")
+    pooled, clients = evaluation["all"], evaluation["clients"]
+    cost = evaluation.get("epsilon_alone")
+    left_out = evaluation.get("left_out")
     sent = (
         "Only the noisy sum over all clients was opened"
         if left_out
@@ -63,21 +63,25 @@ def evaluation_blocks(told: Told) -> list[Block]:
         rows = [_interval(f"{low:g} to {high:g}", one) for low, high, one in shown]
         blocks.append(Charts(((interval_chart(rows, "reliability", fixed=(0.0, 1.0)), words),)))
     meaning = (
-        *([f"error: {told['error_is']}"] if "error_is" in told else []),
+        *([f"error: {evaluation['error_is']}"] if "error_is" in evaluation else []),
         *([CALIBRATION] if "calibration" in pooled else []),
-        *([f"mean loss: each record's loss counts as at most {told['loss_bound']:g}"] if "loss" in asked else []),
+        *(
+            [f"mean loss: each record's loss counts as at most {evaluation['loss_bound']:g}"]
+            if "loss" in asked
+            else []
+        ),
         *([f"left out: {left_out}"] if left_out else []),
     )
     return [*blocks, Paragraph(meaning)]
 
 
-def compared_blocks(evaluations: Sequence[tuple[str, Told]]) -> list[Block]:
+def compared_blocks(evaluations: Sequence[tuple[str, Evaluation]]) -> list[Block]:
     """The pooled numbers of several evaluations, by the name of what was evaluated."""
     intro = (
         "Measured on records that the clients held back from training. Bars are 95% intervals for noise and "
         "sampling together. Each promise above covers the evaluation of its own run."
     )
-    pooled = [(label, told["all"]) for label, told in evaluations]
+    pooled = [(label, evaluation["all"]) for label, evaluation in evaluations]
     charts = []
     for name in (name for name in NAMES if all(name in own for _, own in pooled)):
         bars = [_interval(label, own[name]) for label, own in pooled]
@@ -85,19 +89,19 @@ def compared_blocks(evaluations: Sequence[tuple[str, Told]]) -> list[Block]:
     return [Paragraph((intro,)), Charts(tuple(charts))]
 
 
-def _shown(own: Told) -> list[str]:
-    """The names of what is told. A regression's error stands for its loss, in a unit that people know."""
+def _shown(own: Evaluation) -> list[str]:
+    """The names of what is shown. A regression's error stands for its loss, in a unit that people know."""
     return [name for name in NAMES if name in own and not (name == "loss" and "error" in own)]
 
 
-def _chart(name: str, pooled: Told, clients: Mapping[str, Told]) -> tuple[str, str]:
+def _chart(name: str, pooled: Evaluation, clients: Mapping[str, Evaluation]) -> tuple[str, str]:
     rows = [_interval("all together", pooled[name])]
     if len(clients) > 1:
         rows += [_interval(f"client {client}", own[name]) for client, own in clients.items()]
     return interval_chart(rows, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]
 
 
-def _group_charts(groups: Mapping[str, Told], asked: Sequence[str]) -> list[tuple[str, str]]:
+def _group_charts(groups: Mapping[str, Evaluation], asked: Sequence[str]) -> list[tuple[str, str]]:
     return [
         (
             interval_chart([_interval(group, own[name]) for group, own in groups.items()], NAMES[name]),
@@ -108,7 +112,7 @@ def _group_charts(groups: Mapping[str, Told], asked: Sequence[str]) -> list[tupl
     ]
 
 
-def _gaps(groups: Mapping[str, Told]) -> SortableTable:
+def _gaps(groups: Mapping[str, Evaluation]) -> SortableTable:
     rows = []
     for group, own in groups.items():
         for key, gap in own.items():
@@ -122,5 +126,5 @@ def _gaps(groups: Mapping[str, Told]) -> SortableTable:
     return SortableTable("gaps between groups, with 95% bars", columns, tuple(sorted(rows)))
 
 
-def _interval(name: str, one: Told) -> Interval:
+def _interval(name: str, one: Evaluation) -> Interval:
     return Interval(name, one["value"], one["low"], one["high"])

@@ -149,10 +149,10 @@ def _mirrored(values: Array, masses: Array, beyond: float) -> tuple[Array, Array
     widths, middles = np.diff(levels), (levels[1:] + levels[:-1]) / 2
     high = values[::-1][np.searchsorted(highest, middles)]
     low = values[np.searchsorted(lowest, middles)]
-    told = low == 0
-    infinite = float((high * widths)[told].sum()) + beyond
-    losses = np.log(high[~told] / low[~told])
-    more, less = (high * widths)[~told], (low * widths)[~told]
+    certain = low == 0
+    infinite = float((high * widths)[certain].sum()) + beyond
+    losses = np.log(high[~certain] / low[~certain])
+    more, less = (high * widths)[~certain], (low * widths)[~certain]
     order = np.argsort(losses, kind="stable")
     losses, more, less = losses[order], more[order], less[order]
     return (

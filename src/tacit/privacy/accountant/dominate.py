@@ -121,13 +121,13 @@ def _release(
         case events.TwoLevelDpEvent(rate, z, inside, outside, average):
             return _poisson(rate, z, inside, outside, average, adjacency, log_tail, rough)
         case events.RevealedBatchesDpEvent(rounds, rate, z, inside, outside):
-            told = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
-            return 0.0, told, told
+            revealed = _revealed(rounds, rate, sides * inside / z, sides * outside / z, log_tail)
+            return 0.0, revealed, revealed
         case SharedNoiseDpEvent(clients, expected, z) if expected == clients:
             return sides * math.sqrt(clients) / z, None, None
         case SharedNoiseDpEvent(clients, expected, z):
-            told = _shared(clients, expected, sides / z, log_tail)
-            return 0.0, told, told
+            revealed = _shared(clients, expected, sides / z, log_tail)
+            return 0.0, revealed, revealed
         case ShuffledDpEvent(records=records, batch=batch, noise_multiplier=z) if batch == records:
             # Treated as if the shuffler revealed the senders; `mixed` takes credit for one that does not.
             return sides / z, None, None
@@ -238,10 +238,10 @@ def _revealed(rounds: int, rate: float, inside: float, outside: float, log_tail:
     exact = np.diff(tops, prepend=-1) == 1
     weights = np.where(exact, middle, weights)
     shifts = np.sqrt(tops * inside**2 + (rounds - tops) * outside**2)
-    told = (weights > 0) & (shifts > 0)
+    possible = (weights > 0) & (shifts > 0)
     return RevealedPair(
-        tuple(float(w) for w in weights[told]),
-        tuple(float(s) for s in shifts[told]),
+        tuple(float(w) for w in weights[possible]),
+        tuple(float(s) for s in shifts[possible]),
         atom=float(weights[shifts == 0].sum()),
         unbounded=float(inclusions.sf(high)),
     )

@@ -33,7 +33,7 @@ _SETTLED = 0.02
 class Question(Protocol):
     """A number to compute for a composed loss; a larger number means less privacy."""
 
-    def exact(self, told: RevealedPair) -> float:
+    def exact(self, revealed: RevealedPair) -> float:
         """The exact number for Gaussian releases whose shift is revealed."""
         ...
 
@@ -52,8 +52,8 @@ class EpsilonAt:
 
     delta: float
 
-    def exact(self, told: RevealedPair) -> float:
-        return gaussian.epsilon(told.shifts, told.weights, math.log(self.delta - told.unbounded))
+    def exact(self, revealed: RevealedPair) -> float:
+        return gaussian.epsilon(revealed.shifts, revealed.weights, math.log(self.delta - revealed.unbounded))
 
     def aim(self, composed: ComposedLoss) -> float:
         return composed.tilt_for(self._log_target(composed))
@@ -79,9 +79,9 @@ class LogDeltaAt:
 
     epsilon: float
 
-    def exact(self, told: RevealedPair) -> float:
-        finite = gaussian.log_delta(told.shifts, told.weights, self.epsilon)
-        return float(np.logaddexp(finite, math.log(told.unbounded))) if told.unbounded > 0 else finite
+    def exact(self, revealed: RevealedPair) -> float:
+        finite = gaussian.log_delta(revealed.shifts, revealed.weights, self.epsilon)
+        return float(np.logaddexp(finite, math.log(revealed.unbounded))) if revealed.unbounded > 0 else finite
 
     def aim(self, composed: ComposedLoss) -> float:
         return composed.tilt_towards(self.epsilon)
@@ -123,9 +123,9 @@ def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterat
     The error falls in proportion to the step at first and to its square in the end. The remaining error is at
     most a third of the last change, and less once the changes shrink faster than that.
     """
-    told = _told(direction)
-    if told is not None:
-        yield question.exact(told)
+    revealed = _revealed(direction)
+    if revealed is not None:
+        yield question.exact(revealed)
         return
     log_tail -= math.log(sum(times for _, times in direction.pieces))
     ranges = [pair.loss_range(log_tail) for pair, _ in direction.pieces]
@@ -147,7 +147,7 @@ def _bounds(direction: Direction, log_tail: float, question: Question) -> Iterat
             return
 
 
-def _told(direction: Direction) -> RevealedPair | None:
+def _revealed(direction: Direction) -> RevealedPair | None:
     """The direction as Gaussian releases whose shift is revealed, or None if it contains anything else."""
     match direction.pairs:
         case ():

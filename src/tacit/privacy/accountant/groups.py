@@ -238,8 +238,8 @@ def _pairs(
         still = sum(weight for weight, shift in zip(weights, shifts, strict=True) if shift == 0)
         chances, distances = tuple(weight for weight, _ in moved), tuple(distance for _, distance in moved)
         if known is _Known.ALL or not still or not moved:
-            told = RevealedPair(chances, distances, atom=still, unbounded=given_up)
-            return told, told
+            revealed = RevealedPair(chances, distances, atom=still, unbounded=given_up)
+            return revealed, revealed
         hidden = FixedSizePair(distances, chances, 1 - still, unbounded=given_up)
         return hidden, hidden
     # The mass given up in the second law is left out, which makes the two easier to tell apart.

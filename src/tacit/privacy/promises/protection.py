@@ -16,7 +16,7 @@ from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 
 NO_PROTECTION = 20.0
-"""From this epsilon on, tables and pages say "no protection": the factor exp(epsilon) rules nothing out."""
+"""At this epsilon and above, tables and pages say "no protection": the factor exp(epsilon) rules nothing out."""
 
 _NO_GAIN = 1.01
 """Epsilons that differ by less than this factor are treated as equal."""

@@ -73,7 +73,7 @@ def saga_beta_and_step(*, clients: int, omega: float, smoothness: float) -> tupl
     """The beta and step of Corollary 3, SoteriaFL-SAGA, for a batch of 3 m^(2/3).
 
     beta = (1+w)^2 min{1, 1/tau^2} / (3n), step = min{1, 1/tau} / (3L). Theorem 3 allows it wherever the batch
-    fits, from 27 records on.
+    fits, with 27 records or more.
 
     >>> saga_beta_and_step(clients=3, omega=0.0, smoothness=2.0)
     (0.1111111111111111, 0.16666666666666666)

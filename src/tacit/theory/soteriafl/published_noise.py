@@ -57,7 +57,7 @@ def published_noise_std(
 def amplification_excess(epsilon: float, *, batch: int, records: int, rounds: int) -> float:
     """The factor by which a setting violates the condition of Theorems 2 and 4, epsilon < c' q^2 T.
 
-    From 1 on, the theorems promise nothing. The paper leaves c' open; here it is 1.
+    At 1 and above, the theorems promise nothing. The paper leaves c' open; here it is 1.
 
     >>> round(amplification_excess(1.0, batch=10, records=3256, rounds=25))  # the paper's a9a, epsilon 1
     4241
