@@ -33,9 +33,9 @@ from tacit.engine.compare import Outcome as Outcome
 from tacit.engine.compare import compare as compare
 from tacit.engine.audit import audit as audit
 from tacit.engine.watch import Watcher as Watcher
-from tacit.engine.watch import CsvLog as CsvLog
-from tacit.engine.watch import TensorBoardLog as TensorBoardLog
-from tacit.engine.watch import MlflowLog as MlflowLog
+from tacit.engine.logs import CsvLog as CsvLog
+from tacit.engine.logs import TensorBoardLog as TensorBoardLog
+from tacit.engine.logs import MlflowLog as MlflowLog
 from tacit.report.curves import plot_run as plot_run
 from tacit.report.labels import plot_labels as plot_labels
 

@@ -14,7 +14,8 @@ import pytest
 
 import tacit
 from tacit.engine.history import MEASURED
-from tacit.engine.watch import MlflowLog, TensorBoardLog, Watcher, parse_watcher
+from tacit.engine.logs import MlflowLog, TensorBoardLog, parse_watcher
+from tacit.engine.watch import Watcher
 from tacit.errors import RequestError
 from tacit.sklearn import FederatedLogisticRegression
 

@@ -45,8 +45,8 @@ def run(
         from tacit.cli.pages import write_run_page
         from tacit.cli.show import RunProgress, show_guarantee, show_summary
         from tacit.engine.execute import execute, stored_recipe
+        from tacit.engine.logs import parse_watcher
         from tacit.engine.together import joined
-        from tacit.engine.watch import parse_watcher
 
     silent = quiet or (as_json and not sys.stderr.isatty())
     with joined() as together:

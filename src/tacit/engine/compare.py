@@ -25,9 +25,9 @@ from tacit.engine.files import write_atomically
 from tacit.engine.history import History, HistoryRow
 from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
+from tacit.engine.logs import parse_watcher
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation, names_files
-from tacit.engine.watch import parse_watcher
 from tacit.engine.workers import Result, Workers, read_result
 from tacit.errors import DataError, DivergedError, RequestError, unknown_name
 from tacit.federation import Federation

@@ -14,9 +14,9 @@ from tacit.data.features import JOIN, FeatureMap, build_features
 from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.model import Model
-from tacit.models.module import ModuleModel, frozen_tensors, frozen_weights
+from tacit.models.module import ModuleModel
 from tacit.models.registry import build_model
-from tacit.models.trainable import RecordByRecord
+from tacit.models.trainable import RecordByRecord, frozen_tensors, frozen_weights
 
 LEARN, GIVEN = "learn", "given"
 """Values of data.features: divide features by sizes that are learned privately; take them as they are given."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,13 +18,14 @@ from tacit.federation import Batch
 from tacit.models.gradients import ROWS_AT_A_TIME, Divisible, Gradients
 from tacit.models.layers_capture import Capture, layer_parameters
 from tacit.models.layers_chain import LayerChain, keeps_records_apart, record_by_record
+from tacit.models.layers_refused import refuse_mixing_layers
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.named import Stored
 from tacit.models.penalty import Penalty
 from tacit.models.record_loss import RecordLoss
 from tacit.models.shares import LayeredGradients
-from tacit.models.trainable import Trainable, fine_tuned, split_front
+from tacit.models.trainable import Trainable, fine_tuned, frozen_tensors, frozen_weights, split_front
 
 LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     "cross-entropy": (
@@ -56,7 +56,7 @@ class ModuleModel:
     module: nn.Module
     """the network"""
     loss: str | RecordLoss = "cross-entropy"
-    """"cross-entropy", "squared-error", or a function of outputs and targets with one loss per record"""
+    """"cross-entropy", "squared", or a function of outputs and targets with one loss per record"""
     penalty: Penalty | None = None
     """the part of the objective that no record influences"""
     start: Callable[[np.random.Generator], Tensor] | None = field(default=None, repr=False)
@@ -70,7 +70,7 @@ class ModuleModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", fine_tuned(self.module, self.trainable))
-        _refuse_mixing_layers(self.module)
+        refuse_mixing_layers(self.module)
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES)
         shapes = {name: p.shape for name, p in self.module.named_parameters() if p.requires_grad}
@@ -232,24 +232,6 @@ class ModuleModel:
         return float(score_loss.metric(self.outputs(point, batch.features), batch.targets))
 
 
-def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Weights that need no gradient, and statistics, by name."""
-    weights = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
-    return {**weights, **dict(module.named_buffers())}
-
-
-def frozen_weights(tensors: Mapping[str, Tensor]) -> str:
-    """The statement that frozen weights are public, with a digest that says which they are."""
-    digest = hashlib.sha256()
-    for name, tensor in tensors.items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return (
-        f"the network's frozen weights (SHA-256 {digest.hexdigest()[:16]}...), which must not have been trained "
-        "on these records"
-    )
-
-
 def _part(batch: Batch, start: int, stop: int) -> Batch:
     """Some consecutive records, with a count for every client of the whole batch."""
     ends = torch.cumsum(batch.counts, 0)
@@ -309,30 +291,3 @@ class _ChunkedGradients(Divisible):
     def rows(self, start: int, stop: int) -> Tensor:
         parts = [gradients.rows(0, r.stop - r.start) for r, gradients in self._chunks(start, stop)]
         return torch.cat(parts) if parts else self.point.new_zeros(0, self.dim)
-
-
-def _refuse_mixing_layers(module: nn.Module) -> None:
-    for name, layer in module.named_modules():
-        where = f"layer {name or '(the module itself)'!r} ({type(layer).__name__})"
-        if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
-            raise RequestError(f"{where} has no size yet: call the module once on a record, made up if you like")
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            if layer.training or layer.running_mean is None:
-                raise RequestError(
-                    f"{where} mixes the records of a batch, so no bound on one record can hold; "
-                    "tacit.fix(module) replaces it by torch.nn.GroupNorm. If its statistics come from other "
-                    "records, call module.eval() to keep them as they are"
-                )
-        elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
-            raise RequestError(f"{where} keeps statistics over records; set track_running_stats=False")
-        if isinstance(layer, nn.RNNBase | nn.LSTMCell) and any(p.requires_grad for p in layer.parameters()):
-            which = "nn.LSTM, so use that," if isinstance(layer, nn.LSTMCell) else "it"
-            raise RequestError(
-                f"{where} has no gradients per record: PyTorch runs it as one operation that cannot be taken "
-                f"apart. tacit.fix(module) replaces {which} by an equal layer made of linear layers"
-            )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
-            raise RequestError(
-                f"{where} draws from PyTorch's global generator, so a run could not be repeated; "
-                "tacit.fix(module) removes it (the privacy noise already regularises), or call module.eval()"
-            )

@@ -8,8 +8,9 @@ private records.
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -171,3 +172,21 @@ class RecordByRecord(nn.Module):
     def _called(self, records: Tensor) -> Tensor:
         outputs: Tensor = self.module(records.clone())
         return outputs
+
+
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Weights that need no gradient, and statistics, by name."""
+    weights = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return {**weights, **dict(module.named_buffers())}
+
+
+def frozen_weights(tensors: Mapping[str, Tensor]) -> str:
+    """The statement that frozen weights are public, with a digest that says which they are."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return (
+        f"the network's frozen weights (SHA-256 {digest.hexdigest()[:16]}...), which must not have been trained "
+        "on these records"
+    )
