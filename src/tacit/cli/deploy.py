@@ -29,7 +29,10 @@ DEADLINE_SECONDS = 60.0
 def deploy(
     *,
     recipe_file: o.RecipeFile = None,
-    local: Annotated[int, typer.Option(help="The number of silos; each runs in its own process.")] = 0,
+    local: Annotated[
+        int,
+        typer.Option(show_default=False, help="The number of silos, needed; each runs in its own process."),
+    ] = 0,
     insecure_reproducible: Annotated[
         bool,
         typer.Option(
@@ -41,7 +44,10 @@ def deploy(
     data_dir: o.DataDir = None,
     quorum: Annotated[
         int,
-        typer.Option(help="Usable answers that a round needs; 0 means all, or with --trust sum a fifth fewer."),
+        typer.Option(
+            show_default=False,
+            help="Usable answers that a round needs. [dim]Default: all, or with --trust sum a fifth fewer.[/]",
+        ),
     ] = 0,
     report: o.Report = None,
     out: o.Out = None,

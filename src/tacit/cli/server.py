@@ -27,7 +27,10 @@ HELP = """Run the server of a consortium from its provisioned folder until the j
 
 If it is restarted after a crash, it continues after the last finished round."""
 
-StatusPort = Annotated[int, typer.Option(help="Port of the status page on loopback; 0 picks a free one.")]
+StatusPort = Annotated[
+    int,
+    typer.Option(show_default=False, help="Port of the status page on loopback. [dim]Default: a free one.[/]"),
+]
 
 
 def server(
