@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from tacit.engine.cluster import run_elsewhere
-from tacit.engine.compare import compare, points, read_history
+from tacit.engine.compare import compare, points
+from tacit.engine.history import History
 from tacit.engine.recipe import Recipe
 from tacit.engine.workers import Result, Workers
 from tacit.errors import DataError, RequestError, TacitError
@@ -87,7 +88,7 @@ def without_clocks(point: Path) -> tuple[Any, ...]:
     summary = json.loads((point / "summary.json").read_text())
     assert summary["run_dir"] == str(point)
     kept = {key: v for key, v in summary.items() if key not in ("seconds", "peak_memory_mb", "run_dir")}
-    rows = [replace(row, seconds=0.0) for row in read_history(point / "history.csv")]
+    rows = [replace(row, seconds=0.0) for row in History.read(point / "history.csv")]
     files = ("model.safetensors", "ledger.jsonl", "recipe.toml")
     return kept, rows, *((point / name).read_bytes() for name in files)
 

@@ -22,9 +22,9 @@ from torch import Tensor
 from tacit.algorithms.calibrate import Calibration
 from tacit.client.cohort import Cohort
 from tacit.engine import identity, workers
-from tacit.engine.compare import Point, at_bits, compare, equal_bits, points
+from tacit.engine.compare import Point, compare, points
 from tacit.engine.execute import stored_summary
-from tacit.engine.history import History, HistoryRow
+from tacit.engine.history import History, HistoryRow, equal_bits
 from tacit.engine.lock import held
 from tacit.engine.plan import make_plan
 from tacit.engine.recipe import Recipe
@@ -314,7 +314,7 @@ def _history(every: int, rounds: int, bits: int) -> History:
 
 def test_equal_bits_are_not_compared_at_a_round_that_was_not_evaluated() -> None:
     history = _history(10, 20, 100)
-    found = [at_bits(history, bits) for bits in (99, 300, 999, 1000, 1099, 1100, 2000, 5000)]
+    found = [history.at_bits(bits) for bits in (99, 300, 999, 1000, 1099, 1100, 2000, 5000)]
     assert [row and row.round for row in found] == [None, None, None, 10, 10, None, 20, 20]
     # 2000 bits pay for round 6 of the long messages, which were looked at after round 5; 1800 for round 5.
     short, long = _history(10, 100, 20), _history(5, 50, 301)

@@ -295,7 +295,7 @@ def test_a_run_is_not_saved_over_another_one(federation: Federation, tmp_path: P
 
 
 def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) -> None:
-    from tacit.engine.compare import read_history
+    from tacit.engine.history import History
     from tacit.engine.trained import Trained
 
     run = simulate(plan(_algorithm(), federation, rounds=5, privacy=TARGET), out=tmp_path)
@@ -309,7 +309,7 @@ def test_a_saved_run_can_be_read_back(federation: Federation, tmp_path: Path) ->
     assert torch.equal(model.parameters, run.parameters)
     assert federation.test_features is not None
     assert model.predict(federation.test_features).shape == (60,)
-    assert read_history(tmp_path / "history.csv") == run.history
+    assert History.read(tmp_path / "history.csv") == run.history
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(DataError):
         Trained.load(run.algorithm.work.model, tmp_path / "model.safetensors")

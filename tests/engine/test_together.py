@@ -15,8 +15,8 @@ from tests.warm import Warm
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.engine.compare import read_history
 from tacit.engine.execute import execute
+from tacit.engine.history import History
 from tacit.engine.objective import objective
 from tacit.engine.recipe import Recipe
 from tacit.engine.together import ALONE, Division, Together
@@ -27,7 +27,7 @@ from tacit.models.linear import softmax_regression
 
 def left_behind(run: Path) -> tuple[Any, ...]:
     """What a run left behind, except for its times."""
-    rows = [replace(row, seconds=0.0) for row in read_history(run / "history.csv")]
+    rows = [replace(row, seconds=0.0) for row in History.read(run / "history.csv")]
     return rows, *((run / name).read_bytes() for name in ("model.safetensors", "ledger.jsonl", "recipe.toml"))
 
 

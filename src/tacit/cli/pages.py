@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit._version import __version__
-from tacit.engine.compare import Outcome, read_history
+from tacit.engine.compare import Outcome
 from tacit.engine.files import write_atomically
+from tacit.engine.history import History
 from tacit.engine.identity import LIBRARIES, engine_digest
 from tacit.report.comparison_page import comparison_page, label
 from tacit.report.dossier import dossier, refused
@@ -23,7 +24,7 @@ PAGE = "report.html"
 
 def write_run_page(directory: Path, places: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> Path:
     """The page of a run, or of one run for each seed, in the directory that holds them all."""
-    histories = [read_history(place / "history.csv").to_list() for place in places]
+    histories = [History.read(place / "history.csv").to_list() for place in places]
     seeds = "" if len(places) == 1 else f" --seeds {len(places)}"
     where = "" if places[0] == directory else f"{places[0].name}/"
     kept = ("recipe.toml", "schema.toml", "model.safetensors")

@@ -13,17 +13,15 @@ if TYPE_CHECKING:
 
 def table_rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """One row per algorithm: means over the seeds, at the end and at the same number of bits for all."""
-    from tacit.engine.compare import equal_bits
+    from tacit.engine.history import equal_bits
 
     common = equal_bits([history for outcome in outcomes for history in outcome.histories])
     return [_table_row(outcome, common) for outcome in outcomes]
 
 
 def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
-    from tacit.engine.compare import at_bits
-
     first: dict[str, Any] = outcome.summaries[0] if outcome.summaries else {}
-    same_bits = [] if common is None else [at_bits(history, common) for history in outcome.histories]
+    same_bits = [] if common is None else [history.at_bits(common) for history in outcome.histories]
     rows = [row for row in same_bits if row is not None]
     values = {
         "algorithm": outcome.algorithm,

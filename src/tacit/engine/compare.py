@@ -7,13 +7,12 @@ results of other code or other user files are never reused.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,14 @@ from tacit.algorithms.registry import algorithm_entry
 from tacit.data.files import existing
 from tacit.engine.execute import execute
 from tacit.engine.files import write_atomically
-from tacit.engine.history import History, HistoryRow
+from tacit.engine.history import History
 from tacit.engine.identity import own_stream, result_digest
 from tacit.engine.lock import held
 from tacit.engine.logs import parse_watcher
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation, names_files
 from tacit.engine.workers import Result, Workers, read_result
-from tacit.errors import DataError, DivergedError, RequestError, unknown_name
+from tacit.errors import DivergedError, RequestError, unknown_name
 from tacit.federation import Federation
 
 SELECTORS = ("grad_norm_sq_mean", "train_loss", "test_metric")
@@ -173,6 +172,39 @@ def compare(
         logs: a log for each run: "csv:FILE", "tensorboard:DIRECTORY" or "mlflow:URI".
         log_measured: whether logs also hold what was measured without noise, which no promise covers.
     """
+    _check_asked(base, select, seeds, cluster, logs)
+    grid, seed_numbers = grid or {}, range(base.seed, base.seed + seeds)
+
+    def logged(seeds: Iterable[int]) -> list[Point]:
+        made = points(base, algorithms, grid, seeds, out, data_dir)
+        return [replace(point, logs=tuple(logs), log_measured=log_measured) for point in made]
+
+    tried = logged(seed_numbers[:1])
+    runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
+    report = None if progress is None else lambda ended, _: progress(ended, runs)
+    alone = held(out, "another comparison is running there: wait for it, or choose another --out")
+    with alone, Workers(workers, report, cluster) as run_all:
+        done = dict(zip((p.place for p in tried), run_all(tried), strict=True))
+        best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
+        repeats = [
+            point
+            for point in logged(seed_numbers[1:])
+            if (found := best[point.algorithm]) is not None and point.tuned == found.tuned
+        ]
+        done |= zip((p.place for p in repeats), run_all(repeats), strict=True)
+    outcomes = []
+    for name in algorithms:
+        mine = [p for p in (*tried, *repeats) if p.algorithm == name]
+        chosen = [p for p in mine if p is best[name] or p in repeats]
+        outcomes.append(_outcome(name, mine, chosen, done))
+    if not any(outcome.summaries for outcome in outcomes):
+        first = done[outcomes[0].diverged[0].place]["diverged"]
+        raise DivergedError(f"nothing is left to compare: {outcomes[0].algorithm}: {first}")
+    return outcomes
+
+
+def _check_asked(base: Recipe, select: str, seeds: int, cluster: str | None, logs: Sequence[str]) -> None:
+    """Refuses a comparison that cannot be made, before anything is run."""
     if select not in SELECTORS:
         raise unknown_name("select", select, SELECTORS)
     if seeds < 1:
@@ -182,46 +214,25 @@ def compare(
             "noise = 'lattice' cannot be drawn again, and a cluster starts a lost worker's task a second time, "
             "which would be a second release: leave out --cluster, or use noise = 'gaussian'"
         )
-    grid, seed_numbers = grid or {}, range(base.seed, base.seed + seeds)
-    tried = points(base, algorithms, grid, seed_numbers[:1], out, data_dir)
-    runs = len({point.place for point in tried}) + len(algorithms) * (seeds - 1)
-    report = None if progress is None else lambda ended, _: progress(ended, runs)
     if names_files(base):
         for path in base.data.split(","):
             existing(Path(path))
     for log in logs:
         parse_watcher(log).check(resumed=True)
-    alone = held(out, "another comparison is running there: wait for it, or choose another --out")
-    with alone, Workers(workers, report, cluster) as run_all:
-        tried = [replace(p, logs=tuple(logs), log_measured=log_measured) for p in tried]
-        done = dict(zip((p.place for p in tried), run_all(tried), strict=True))
-        best = {name: _best([p for p in tried if p.algorithm == name], done, select) for name in algorithms}
-        repeats = [
-            replace(point, logs=tuple(logs), log_measured=log_measured)
-            for point in points(base, algorithms, grid, seed_numbers[1:], out, data_dir)
-            if (found := best[point.algorithm]) is not None and point.tuned == found.tuned
-        ]
-        done |= zip((p.place for p in repeats), run_all(repeats), strict=True)
-    outcomes = []
-    for name in algorithms:
-        mine = [p for p in (*tried, *repeats) if p.algorithm == name]
-        chosen = [p for p in mine if p is best[name] or p in repeats]
-        diverged = tuple(p for p in mine if "diverged" in done[p.place])
-        usable = [] if any(p in diverged for p in chosen) else chosen
-        outcomes.append(
-            Outcome(
-                name,
-                dict(chosen[0].tuned) if chosen else {},
-                [done[p.place] for p in usable],
-                [read_history(p.place / "history.csv") for p in usable],
-                points=tuple(p.place for p in mine),
-                diverged=diverged,
-            )
-        )
-    if not any(outcome.summaries for outcome in outcomes):
-        first = done[outcomes[0].diverged[0].place]["diverged"]
-        raise DivergedError(f"nothing is left to compare: {outcomes[0].algorithm}: {first}")
-    return outcomes
+
+
+def _outcome(algorithm: str, mine: list[Point], chosen: list[Point], done: dict[Path, Result]) -> Outcome:
+    """What an algorithm's points came to: `mine` are all of them, `chosen` the best one with every seed."""
+    diverged = tuple(point for point in mine if "diverged" in done[point.place])
+    usable = [] if any(point in diverged for point in chosen) else chosen
+    return Outcome(
+        algorithm,
+        dict(chosen[0].tuned) if chosen else {},
+        [done[point.place] for point in usable],
+        [History.read(point.place / "history.csv") for point in usable],
+        points=tuple(point.place for point in mine),
+        diverged=diverged,
+    )
 
 
 def _best(candidates: list[Point], done: dict[Path, dict[str, Any]], select: str) -> Point | None:
@@ -241,45 +252,3 @@ def _records(data: str, clients: int | None, partition: str, settings: str, data
     """The records of a point. All points share them, so every process reads them once."""
     recipe = Recipe(data=data, clients=clients, partition=partition, data_settings=json.loads(settings))
     return load_federation(recipe, data_dir)
-
-
-def read_history(path: Path) -> History:
-    """A history from its CSV file."""
-    whole = {"round", "uplink_bits_per_client", "uplink_bits_total", "gradient_evaluations"}
-    try:
-        with path.open(newline="") as file:
-            rows = [
-                {k: None if v == "" else int(v) if k in whole else float(v) for k, v in row.items()}
-                for row in csv.DictReader(file)
-            ]
-        if not rows or set(rows[0]) != {f.name for f in fields(HistoryRow)}:
-            raise ValueError("columns are missing")
-        return History.from_list(rows)
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path} is not a history of tacit: {error}") from error
-
-
-def equal_bits(histories: Sequence[History]) -> int | None:
-    """The largest number of bits per client at which all of these can be compared, or None if there is none."""
-    reached = min(history[-1].uplink_bits_per_client for history in histories)
-    budgets = {row.uplink_bits_per_client for history in histories for row in history}
-    affordable = sorted((bits for bits in budgets if bits <= reached), reverse=True)
-    return next((bits for bits in affordable if all(at_bits(h, bits) is not None for h in histories)), None)
-
-
-def at_bits(history: History, bits: int) -> HistoryRow | None:
-    """The last round that a client can afford with this many bits.
-
-    None if it affords no round, or one that was not evaluated: using an earlier one would be unfair to algorithms
-    with long messages.
-    """
-    rows = list(history)
-    paid = sum(row.uplink_bits_per_client <= bits for row in rows)
-    if paid == 0 or rows[paid - 1].round == 0:
-        return None
-    row = rows[paid - 1]
-    if paid == len(rows):
-        return row
-    further = rows[paid]
-    more = (bits - row.uplink_bits_per_client) * (further.round - row.round)
-    return row if more < further.uplink_bits_per_client - row.uplink_bits_per_client else None

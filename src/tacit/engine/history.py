@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tacit.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,3 +86,43 @@ class History:
     def from_list(cls, rows: list[dict[str, Any]]) -> History:
         """The inverse of `to_list`."""
         return cls(tuple(HistoryRow(**row) for row in rows))
+
+    @classmethod
+    def read(cls, path: Path) -> History:
+        """A history from the CSV file that `to_csv` was written to."""
+        whole = {"round", "uplink_bits_per_client", "uplink_bits_total", "gradient_evaluations"}
+        try:
+            with path.open(newline="") as file:
+                rows = [
+                    {k: None if v == "" else int(v) if k in whole else float(v) for k, v in row.items()}
+                    for row in csv.DictReader(file)
+                ]
+            if not rows or set(rows[0]) != {f.name for f in fields(HistoryRow)}:
+                raise ValueError("columns are missing")
+            return cls.from_list(rows)
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(f"{path} is not a history of tacit: {error}") from error
+
+    def at_bits(self, bits: int) -> HistoryRow | None:
+        """The last round that a client can afford with this many bits.
+
+        None if it affords no round, or one that was not evaluated: using an earlier one would be unfair to
+        algorithms with long messages.
+        """
+        paid = sum(row.uplink_bits_per_client <= bits for row in self.rows)
+        if paid == 0 or self.rows[paid - 1].round == 0:
+            return None
+        row = self.rows[paid - 1]
+        if paid == len(self.rows):
+            return row
+        further = self.rows[paid]
+        more = (bits - row.uplink_bits_per_client) * (further.round - row.round)
+        return row if more < further.uplink_bits_per_client - row.uplink_bits_per_client else None
+
+
+def equal_bits(histories: Sequence[History]) -> int | None:
+    """The largest number of bits per client at which all of these can be compared, or None if there is none."""
+    reached = min(history[-1].uplink_bits_per_client for history in histories)
+    budgets = {row.uplink_bits_per_client for history in histories for row in history}
+    affordable = sorted((bits for bits in budgets if bits <= reached), reverse=True)
+    return next((bits for bits in affordable if all(h.at_bits(bits) is not None for h in histories)), None)
