@@ -5,6 +5,7 @@ Both are public, so they are applied once before training, and only what follows
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from tacit.models.model import Model
 from tacit.models.module import ModuleModel, frozen_tensors, frozen_weights
 from tacit.models.registry import build_model
 from tacit.models.trainable import RecordByRecord
+from tacit.models.trial import check_forgets
 
 LEARN, GIVEN = "learn", "given"
 """Values of data.features: divide features by sizes that are learned privately; take them as they are given."""
@@ -58,26 +60,42 @@ def model_and_records(
         device: where its frozen front is computed.
     """
     model = build_model(name, federation, settings) if model is None else model
-    if not isinstance(model, ModuleModel) or not model.public:
+    if not isinstance(model, ModuleModel):
+        return model, federation
+    name = name or type(model.module).__name__
+    if not model.public:
+        check_forgets(name, model, federation)
         return model, federation
     record = torch.zeros(federation.feature_shape, dtype=federation.features.dtype)
     split = model.split(record.to(next(model.module.parameters()).device))
     if split is None:
+        check_forgets(name, model, federation)
         return model, federation
     front, rest = split
     assumed = (frozen_weights(frozen_tensors(front)),)
     fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, assumed, device)
     _check_fixed(fixed, federation)
-    return rest, federation.mapped(fixed)
+    federation = federation.mapped(fixed)
+    check_forgets(name, rest, federation)
+    return rest, federation
 
 
 def _check_fixed(features: FeatureMap, federation: Federation) -> None:
-    """Refuse a front that draws random numbers: a record's features must be fixed."""
+    """Refuse a front that draws random numbers or remembers other records: a record's features must be fixed."""
     record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
     with torch.random.fork_rng(devices=[]):
         once, again = features(record).nan_to_num(), features(record).nan_to_num()
         if not torch.equal(once, again):
             raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
+        with contextlib.suppress(Exception):
+            # Not every network takes ones.
+            features(torch.ones_like(record))
+        if not torch.equal(once, features(record).nan_to_num()):
+            raise RequestError(
+                "the network's frozen part gives a record other features after it has seen another one, so no "
+                "bound on one record can hold: keep nothing in forward, such as running means, or call "
+                "module.eval() if that switches it off"
+            )
 
 
 def as_given(federation: Federation) -> tuple[tuple[int, ...], str | None]:
