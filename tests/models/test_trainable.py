@@ -204,9 +204,14 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize("trainable", ["all", "inner", "head"])
 def test_a_network_cannot_remember_records(trainable: str) -> None:
     """What follows from settings alone may be kept."""
-    model_and_records("", {}, records(), ModuleModel(Remembering(keeps=False), trainable=trainable))
+
+    def made(*, keeps: bool) -> object:
+        module = Remembering(keeps=keeps)
+        return tacit.make_private(module, "cross-entropy", records(), epsilon=8, seed=0, trainable=trainable)
+
+    made(keeps=False)
     with pytest.raises(RequestError, match="after it has seen"):
-        model_and_records("", {}, records(), ModuleModel(Remembering(keeps=True), trainable=trainable))
+        made(keeps=True)
 
 
 def test_a_loss_cannot_remember_records() -> None:
@@ -218,7 +223,7 @@ def test_a_loss_cannot_remember_records() -> None:
         return loss * (1 + before)
 
     with pytest.raises(RequestError, match="in forward or the loss"):
-        model_and_records("", {}, records(), ModuleModel(nn.Linear(6, 3), relative))
+        tacit.make_private(nn.Linear(6, 3), relative, records(), epsilon=8, seed=0)
 
 
 class Recurrent(nn.Module):

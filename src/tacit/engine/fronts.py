@@ -18,7 +18,6 @@ from tacit.models.model import Model
 from tacit.models.module import ModuleModel, frozen_tensors, frozen_weights
 from tacit.models.registry import build_model
 from tacit.models.trainable import RecordByRecord
-from tacit.models.trial import check_forgets
 
 LEARN, GIVEN = "learn", "given"
 """Values of data.features: divide features by sizes that are learned privately; take them as they are given."""
@@ -60,24 +59,17 @@ def model_and_records(
         device: where its frozen front is computed.
     """
     model = build_model(name, federation, settings) if model is None else model
-    if not isinstance(model, ModuleModel):
-        return model, federation
-    name = name or type(model.module).__name__
-    if not model.public:
-        check_forgets(name, model, federation)
+    if not isinstance(model, ModuleModel) or not model.public:
         return model, federation
     record = torch.zeros(federation.feature_shape, dtype=federation.features.dtype)
     split = model.split(record.to(next(model.module.parameters()).device))
     if split is None:
-        check_forgets(name, model, federation)
         return model, federation
     front, rest = split
     assumed = (frozen_weights(frozen_tensors(front)),)
     fixed = FeatureMap(FRONT, federation.feature_shape, RecordByRecord(front), None, assumed, device)
     _check_fixed(fixed, federation)
-    federation = federation.mapped(fixed)
-    check_forgets(name, rest, federation)
-    return rest, federation
+    return rest, federation.mapped(fixed)
 
 
 def _check_fixed(features: FeatureMap, federation: Federation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models.layers_chain import keeps_records_apart
+from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 
 
@@ -42,23 +44,26 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
             "torch.vmap: leave out .item(), `if` on a record's numbers, and writing into tensors made by "
             "torch.zeros"
         ) from error
+    check_forgets(model, federation, records.shape[1:])
 
 
-def check_forgets(name: str, model: ModuleModel, federation: Federation) -> None:
+def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | None = None) -> None:
     """Refuse a network or a loss that keeps something of a record, and uses it for the next one.
 
     `torch.vmap` keeps the records of one batch apart. Of a running mean, which is kept in an attribute from one
     batch to the next, it knows nothing: every record would change the gradients of all later ones.
 
     Args:
-        name: how the network is called in an error.
-        model: the network and its loss.
-        federation: the records, as the network takes them.
+        model: the network and its loss; other models are known to forget.
+        federation: the records.
+        shape: that of one record as the network takes it; by default, that of the federation's.
     """
+    if not isinstance(model, ModuleModel):
+        return
     if isinstance(model.loss, str) and keeps_records_apart(model.module):
         return
     device = next(model.module.parameters()).device
-    shape = (2, *federation.feature_shape)
+    shape = (2, *(federation.feature_shape if shape is None else shape))
     point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad])
 
     def found(value: float) -> Tensor:
@@ -85,9 +90,9 @@ def check_forgets(name: str, model: ModuleModel, federation: Federation) -> None
         same = False
     if not same:
         raise RequestError(
-            f"model {name!r} gives a record another loss or gradient after it has seen others, so no bound on "
-            "one record can hold: keep nothing from one call to the next in forward or the loss, such as running "
-            "means, or call module.eval() if that switches it off"
+            f"{type(model.module).__name__} gives a record another loss or gradient after it has seen others: "
+            "no bound on one record can hold. Keep nothing between calls in forward or the loss, such "
+            "as running means, or call module.eval() if that switches it off"
         )
 
 
