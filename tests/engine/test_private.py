@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,28 @@ def test_a_fine_tuned_network_comes_back_whole_and_only_its_head_has_changed() -
     assert private.plan.recipe.algorithm_settings["clip_norm"] == 0.5
     assert private.guarantee is not None
     assert any("frozen weights" in said for said in private.guarantee.public)
+
+
+class Convolution(nn.Module):
+    """A network of the user's own class, which needs records of the right shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Conv2d(1, 2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        records, _, height, width = x.shape
+        inner = torch.relu(self.inner(x)).reshape(records, 2, (height - 1) * (width - 1))
+        said: Tensor = self.head(inner.mean(2))
+        return said
+
+
+def test_the_head_of_a_network_of_images_is_fine_tuned() -> None:
+    images = [(np.ones((8, 1, 3, 3)), np.arange(8) % 2) for _ in range(2)]
+    private = tacit.make_private(
+        Convolution(), "cross-entropy", images, epsilon=8, rounds=2, seed=1, trainable="head", clip_norm=0.5
+    )
+    assert private.plan.federation.feature_shape == (2,)
 
 
 def test_without_a_seed_noise_comes_from_the_operating_system() -> None:

@@ -162,6 +162,70 @@ def test_a_front_cannot_mix_records() -> None:
     assert torch.equal(RecordByRecord(Mixing())(rows), torch.zeros(4, 3)), "each record is its own mean"
 
 
+class RunningMean(nn.Module):
+    """What `nn.BatchNorm1d` does in training: it changes its statistics in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+        return x - self.mean
+
+
+def test_a_front_cannot_remember_records() -> None:
+    """PyTorch cannot run it for all records at once, and one by one each changed the features of the next."""
+    remembering = nn.Sequential(RunningMean(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
+    with pytest.raises(RequestError, match="other features after it has seen another one"):
+        model_and_records("", {}, records(), ModuleModel(remembering, trainable="head"))
+
+
+class Remembering(nn.Module):
+    """Keeps the records of one call for the next, unless it is told not to."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.keeps = keeps
+        self.last: Tensor | None = None
+        self.places: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.places is None:
+            self.places = torch.linspace(0, 1, x.shape[1])
+        inner = torch.tanh(self.inner(x + self.places))
+        before, self.last = self.last, inner.detach() if self.keeps else None
+        said: Tensor = self.head(inner if before is None else inner - before)
+        return said
+
+
+@pytest.mark.parametrize("trainable", ["all", "inner", "head"])
+def test_a_network_cannot_remember_records(trainable: str) -> None:
+    """What follows from settings alone may be kept."""
+
+    def made(*, keeps: bool) -> object:
+        module = Remembering(keeps=keeps)
+        return tacit.make_private(module, "cross-entropy", records(), epsilon=8, seed=0, trainable=trainable)
+
+    made(keeps=False)
+    with pytest.raises(RequestError, match="after it has seen"):
+        made(keeps=True)
+
+
+def test_a_loss_cannot_remember_records() -> None:
+    kept = [torch.zeros(())]
+
+    def relative(outputs: Tensor, targets: Tensor) -> Tensor:
+        loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+        before, kept[0] = kept[0], loss.detach().mean()
+        return loss * (1 + before)
+
+    with pytest.raises(RequestError, match="in forward or the loss"):
+        tacit.make_private(nn.Linear(6, 3), relative, records(), epsilon=8, seed=0)
+
+
 class Recurrent(nn.Module):
     """PyTorch cannot run an LSTM for records one at a time in one operation."""
 

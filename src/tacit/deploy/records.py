@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tacit.data.encode import Task
 from tacit.data.files import KINDS, check_distinct, from_files, read_table
 from tacit.data.frames import without_namesakes
 from tacit.data.schema import Schema
-from tacit.data.schema.records import TableSource, federate
+from tacit.data.schema.records import TableSource, by_client, federate
 from tacit.deploy.job import Job
 from tacit.deploy.learning import OpenTable
 from tacit.engine.recipe import Recipe
@@ -100,15 +100,14 @@ def open_tables(recipe: Recipe) -> OpenTable | None:
     if not schema.open:
         return None
     schema.check_confirmed(public_schema=bool(recipe.data_settings.get("public_schema", False)))
-    paths = recipe.data.split(",")
+    paths: Sequence[str] = recipe.data.split(",")
     check_distinct([Path(path) for path in paths])
-    frames = [read_table(Path(path)) for path in paths]
+    frames: Sequence[pd.DataFrame] = [read_table(Path(path)) for path in paths]
     if schema.client is not None:
         used = list(schema.used)
         parts = [without_namesakes(frame, used, path) for frame, path in zip(frames, paths, strict=True)]
         whole = pd.concat(parts, ignore_index=True)
-        groups = whole.groupby(schema.client, sort=True)
-        paths, frames = [str(name) for name, _ in groups], [group for _, group in groups]
+        paths, frames = zip(*by_client(whole, schema, recipe.data), strict=True)
     elif len(paths) == 1:
         raise RequestError(
             "where ranges are learned, every silo needs a table of its own: name the column in [client] of the "

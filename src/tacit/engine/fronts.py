@@ -5,6 +5,7 @@ Both are public, so they are applied once before training, and only what follows
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -72,12 +73,21 @@ def model_and_records(
 
 
 def _check_fixed(features: FeatureMap, federation: Federation) -> None:
-    """Refuse a front that draws random numbers: a record's features must be fixed."""
+    """Refuse a front that draws random numbers or remembers other records: a record's features must be fixed."""
     record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
     with torch.random.fork_rng(devices=[]):
         once, again = features(record).nan_to_num(), features(record).nan_to_num()
         if not torch.equal(once, again):
             raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
+        with contextlib.suppress(Exception):
+            # Not every network takes ones.
+            features(torch.ones_like(record))
+        if not torch.equal(once, features(record).nan_to_num()):
+            raise RequestError(
+                "the network's frozen part gives a record other features after it has seen another one, so no "
+                "bound on one record can hold: keep nothing in forward, such as running means, or call "
+                "module.eval() if that switches it off"
+            )
 
 
 def as_given(federation: Federation) -> tuple[tuple[int, ...], str | None]:

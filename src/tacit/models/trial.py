@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
+from tacit.models.layers_chain import keeps_records_apart
+from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 
 
@@ -22,7 +27,7 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
     records = torch.zeros(2, *federation.feature_shape, dtype=federation.features.dtype)
     records = records.to(next(model.module.parameters()).device)
     try:
-        parts = model.split(records[:1])
+        parts = model.split(records[0])
         if parts is not None:
             front, model = parts
             with torch.no_grad():
@@ -39,6 +44,56 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
             "torch.vmap: leave out .item(), `if` on a record's numbers, and writing into tensors made by "
             "torch.zeros"
         ) from error
+    check_forgets(model, federation, records.shape[1:])
+
+
+def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | None = None) -> None:
+    """Refuse a network or a loss that keeps something of a record, and uses it for the next one.
+
+    `torch.vmap` keeps the records of one batch apart. Of a running mean, which is kept in an attribute from one
+    batch to the next, it knows nothing: every record would change the gradients of all later ones.
+
+    Args:
+        model: the network and its loss; other models are known to forget.
+        federation: the records.
+        shape: that of one record as the network takes it; by default, that of the federation's.
+    """
+    if not isinstance(model, ModuleModel):
+        return
+    if isinstance(model.loss, str) and keeps_records_apart(model.module):
+        return
+    device = next(model.module.parameters()).device
+    shape = (2, *(federation.feature_shape if shape is None else shape))
+    point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad])
+
+    def found(value: float) -> Tensor:
+        records = torch.full(shape, value, dtype=federation.features.dtype, device=device)
+        targets = torch.full((2,), value, device=device).to(federation.targets.dtype)
+        batch = Batch(records, targets, torch.tensor([2]))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            return torch.cat([model.gradients(point, batch).rows(0, 2).flatten(), model.losses(point, batch)])
+
+    try:
+        first = found(0.0)
+    except Exception:
+        # It does not fit, which is refused where it is used.
+        return
+    try:
+        # In a second call, what was kept in the first may not even have the right shape.
+        found(0.0)
+        with contextlib.suppress(Exception):
+            # Not every network takes ones.
+            found(1.0)
+        same = torch.allclose(first, found(0.0), rtol=1e-4, equal_nan=True)
+    except Exception:
+        same = False
+    if not same:
+        raise RequestError(
+            f"{type(model.module).__name__} gives a record another loss or gradient after it has seen others: "
+            "no bound on one record can hold. Keep nothing between calls in forward or the loss, such "
+            "as running means, or call module.eval() if that switches it off"
+        )
 
 
 def check_outputs(name: str, module: nn.Module, federation: Federation, *, scores: bool = True) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.data.schema.cells import as_dates
 from tacit.data.schema.column import Column, is_identifier
 from tacit.data.schema.draft_target import LOOKED
 from tacit.data.schema.guess import (
@@ -23,7 +24,6 @@ from tacit.data.schema.guess import (
 )
 from tacit.data.schema.plain import alike
 from tacit.data.schema.tails import Goal
-from tacit.data.schema.values import as_dates
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import numpy as np
 
 from tacit.data.encode import Vector
 from tacit.data.frames import NOTHING
+from tacit.data.schema.cells import as_dates, as_numbers, with_gaps
 from tacit.data.schema.plain import alike, as_text
-from tacit.data.schema.values import as_dates, as_numbers, with_gaps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -55,6 +55,19 @@ def alike(value: Any) -> str:
     return as_text(float(text)) if _NUMBER.fullmatch(text) else text
 
 
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)(?:\.0*)?")
+
+
+def same_name(value: Any) -> str:
+    """A text that is the same for one name of a client or a person, however its column is read; all digits count.
+
+    >>> same_name("007"), same_name(7.0), same_name("9007199254740993"), same_name("A07 ")
+    ('7', '7', '9007199254740993', 'A07')
+    """
+    whole = _WHOLE_NUMBER.fullmatch(as_text(value))
+    return str(int(whole[1])) if whole else alike(value)
+
+
 def as_day(days: float) -> datetime.date:
     """The date so many days after the first of 1970.
 

@@ -17,17 +17,11 @@ from dp_accounting import DpEvent
 
 from tacit.data.encode import Vector, group_records
 from tacit.data.frames import NOTHING, check_columns
+from tacit.data.schema.cells import as_names, in_order, with_gaps
 from tacit.data.schema.draft import draft_schema
 from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.schema import Schema
-from tacit.data.schema.values import (
-    check_typical,
-    numbered,
-    table_values,
-    target_values,
-    usable_rows,
-    with_gaps,
-)  # fmt: skip
+from tacit.data.schema.values import check_typical, numbered, table_values, target_values, usable_rows
 from tacit.errors import DataError, RequestError
 from tacit.federation import Federation
 
@@ -227,8 +221,8 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
             f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap: fill it, or set "
             f'missing = "leave-out" in [{what}] of the schema'
         )
-    labels: Vector = frame[column].to_numpy()
-    return labels
+    names: Vector = as_names(frame[column], f"{where}: column {column!r}").to_numpy()
+    return names
 
 
 def _check_units(frame: pd.DataFrame, schema: Schema, values: Vector, clients: Vector | None, where: str) -> None:
@@ -252,7 +246,7 @@ def _ranks(persons: Vector) -> Vector:
     """
     import pandas as pd
 
-    ranks: Vector = pd.factorize(persons, sort=True)[0]
+    ranks: Vector = pd.factorize(in_order(persons), sort=True)[0]
     return ranks
 
 
@@ -269,9 +263,16 @@ def _clients(labels: Vector | None, where: str) -> tuple[list[Vector], tuple[str
             f"it is not known who holds the records of {where}: name the column in [client] of the schema, give "
             "one file per client, joined by commas, or deal the rows to --clients N for a trial"
         )
-    grouping = group_records(labels, len(labels))
+    grouping = group_records(in_order(labels), len(labels))
     assert grouping.names is not None, "labels are names"
     return np.split(grouping.rows, np.cumsum(grouping.sizes)[:-1]), grouping.names
+
+
+def by_client(frame: pd.DataFrame, schema: Schema, where: str) -> list[tuple[str, pd.DataFrame]]:
+    """The usable rows of every client that a table's column names."""
+    rows = usable_rows(numbered(frame), schema, where)
+    members, names = _clients(_labels(rows, schema.client, where, "client"), where)
+    return [(name, rows.iloc[own]) for name, own in zip(names, members, strict=True)]
 
 
 def _split(

@@ -6,8 +6,6 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 
 from __future__ import annotations
 
-import datetime
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import numpy as np
 
 from tacit.data.encode import Vector
 from tacit.data.frames import NOTHING, check_columns
+from tacit.data.schema.cells import as_dates, as_days, as_numbers, distinct_cells, with_gaps
 from tacit.data.schema.column import Column, Predicted
 from tacit.data.schema.plain import alike, as_day, as_text
 from tacit.data.schema.schema import Schema
@@ -28,11 +27,6 @@ MOST_OUTSIDE = 0.5
 
 ENOUGH_FOR_A_MEDIAN = 20
 """With fewer known values, a client's median is not compared with what is typical."""
-
-_WRITTEN_NUMBER = r"[+-]?\s*[$€£]?\s*(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?\s*[%$€£]?"
-_DECORATION = r"[$€£%,\s]"
-
-_DAY = 86_400 * 10**9
 
 
 def table_values(frame: pd.DataFrame, schema: Schema, where: str = "the table", *, strict: bool = True) -> Vector:
@@ -164,53 +158,17 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
     return values
 
 
-def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Text as numbers, with thousands separators, a currency or a percent sign, too; what is none is missing.
-
-    >>> import pandas as pd
-    >>> as_numbers(pd.Series(["1,234.5", "$ 20", "7%", "12,5", "many"])).tolist()
-    [1234.5, 20.0, 7.0, nan, nan]
-    """
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    numbers = pd.to_numeric(column, errors="coerce")
-    left = (numbers.isna() & column.notna()).to_numpy()
-    if left.any():
-        written = column[left].astype(str).str.strip()
-        plain = written.where(written.str.fullmatch(_WRITTEN_NUMBER)).str.replace(_DECORATION, "", regex=True)
-        values = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-        values[left] = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = pd.Series(values, index=column.index, name=column.name)
-    return numbers
-
-
 def gaps_of(part: Column | Predicted) -> tuple[str, ...]:
     """The values of a column that mean that nothing is known: its gaps, and "None" unless that is an answer."""
     answers = part.categories if isinstance(part, Column) else part.classes
     return part.gaps if NOTHING in map(alike, answers) else (*part.gaps, NOTHING)
 
 
-def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
-    """The column without the values that mean that nothing is known."""
-    import pandas as pd
-
-    if not gaps:
-        return column
-    codes, found = pd.factorize(column)
-    meant = {alike(gap) for gap in gaps}
-    unknown = np.array([*(alike(value) in meant for value in found), False])
-    return column.mask(unknown[codes])
-
-
 def _codes(
     column: pd.Series[Any], known: tuple[str, ...], name: str, setting: str, strict: bool, other: bool = False
 ) -> Vector:
     """Each value's position among the known ones. Only distinct values are turned into text."""
-    import pandas as pd
-
-    codes, found = pd.factorize(column)
+    codes, found = distinct_cells(column)
     places = {alike(text): float(place) for place, text in enumerate(known)}
     if len(places) < len(known):
         twice = next(text for place, text in enumerate(known) if places[alike(text)] != place)
@@ -233,29 +191,7 @@ def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vect
             f"{name} must hold dates ({said.format or 'ISO 8601, such as 2024-05-31'}), but row "
             f'{column.index[row]} holds {column.iloc[row]!r}; set its format, such as "%d/%m/%Y"'
         )
-    days: Vector = dates.to_numpy(dtype="datetime64[ns]").astype(np.int64) / _DAY
-    days[dates.isna().to_numpy()] = np.nan
-    return days
-
-
-def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
-    """The column as times; what cannot be read is missing."""
-    import pandas as pd
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if pd.api.types.is_numeric_dtype(column):
-            # As numbers, "2024.10" has lost its zero, unless a word in the column has kept it.
-            whole = (column % 1 == 0) & (column.abs() < 2**53)
-            column = column.where(whole.fillna(False)).astype("Int64").astype("string")
-        if format and not pd.api.types.is_datetime64_any_dtype(column):
-            # So have days of one digit.
-            digits = len(datetime.datetime(2000, 11, 11).strftime(format))
-            column = column.astype("string").str.replace(
-                r"^\d+$", lambda found: found.group().zfill(digits), regex=True
-            )
-        dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
-    return dates.dt.tz_localize(None)
+    return as_days(dates)
 
 
 def _refuse_gaps(values: Vector, column: pd.Series[Any], name: str) -> None:
