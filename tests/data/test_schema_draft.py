@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tacit.data.schema import Column, Schema, draft_schema
 from tacit.data.schema.records import TableSource, federate
 from tacit.data.schema.values import table_values, target_values
 from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
 
 ROWS = 200
 
@@ -474,3 +476,14 @@ def test_numbers_that_were_given_out_are_no_feature() -> None:
     schema = draft_schema(table(["a", "b"] * 1000, key=given, cost=measured), target="y").schema
     assert [column.name for column in schema.columns] == ["cost"]
     assert schema.left_out["key"].startswith("looked at: no number comes twice")
+
+
+def test_rows_are_dealt_to_clients_in_python_as_on_the_command_line() -> None:
+    schema = draft_schema(table(["a", "b"] * 100, x=np.arange(200) % 7, site=["n", "s"] * 100), target="y").schema
+    alone = replace(schema, client=None, left_out={"site": "a trial without it"}, looked_at=())
+    frame = table(["a", "b"] * 100, x=np.arange(200) % 7, site=["n", "s"] * 100)
+    assert Federation.from_frame(frame, alone, clients=5).clients == 5
+    with pytest.raises(RequestError, match=r"deal the rows to --clients N \(clients=N\)"):
+        Federation.from_frame(frame, alone)
+    with pytest.raises(RequestError, match="column 'site' names the clients"):
+        Federation.from_frame(frame, replace(schema, looked_at=()), clients=5)
