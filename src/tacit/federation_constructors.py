@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tacit.errors import DataError
+from tacit.errors import DataError, RequestError, count
 from tacit.privacy.promises.terms import CLASS_LABELS
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class FederationConstructors:
         target: str | None = None,
         client: str | None = None,
         test: pd.DataFrame | None = None,
+        clients: int | None = None,
         public_schema: bool = False,
         name: str = "custom",
     ) -> Federation:
@@ -118,6 +119,7 @@ class FederationConstructors:
             target: without a schema, the column to predict.
             client: without a schema, the column that names the client.
             test: a table of test records, instead of the share that the schema holds back.
+            clients: deal the rows to so many clients, for a trial, if no column names them.
             public_schema: accept as public what the schema (or, without one, a draft of it) took from the
                 records; it is recorded in `peeks` by name.
             name: the data set's name.
@@ -132,9 +134,13 @@ class FederationConstructors:
         described = schema_for(
             source, schema, target=target, client=client, public_schema=public_schema, remedy=remedy
         )
-        return federate(
-            [source], described, test=None if test is None else TableSource(test, "the test table"), name=name
-        )
+        if clients is not None and described.client is not None:
+            raise RequestError(
+                f"clients = {clients}, but column {described.client!r} names the clients; leave it out"
+            )
+        dealt = None if clients is None else count("clients", clients)
+        kept = None if test is None else TableSource(test, "the test table")
+        return federate([source], described, test=kept, clients=dealt, name=name)
 
     @classmethod
     def from_datasets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from tacit.data.schema import Column, Schema, draft_schema
 from tacit.data.schema.records import TableSource, federate
+from tacit.data.schema.values import table_values, target_values
 from tacit.errors import DataError, RequestError
+from tacit.federation import Federation
 
 ROWS = 200
 
@@ -184,7 +187,16 @@ class TestTails:
         assert draft.schema.client == "clinic"
         assert draft.schema.columns[0].limits is None
         assert "limits = [" in draft.comments["late.range"]
-        assert any("late" in said for said in draft.advice)
+        assert draft.advice[-1] == (
+            "Values far outside of their range tell of y in late. To let them count, draft again with "
+            "--trust sum, and run with it."
+        )
+        summed = draft_schema(frame, target="y", trust="sum")
+        assert summed.schema.columns[0].limits is not None
+        assert len(summed.advice) == len(draft.advice) - 1
+        few = draft_schema(frame.head(300), target="y", client="clinic")
+        assert "would need more records" in few.comments["late.range"]
+        assert few.advice[-1].endswith("There are too few records to let them count.")
 
     def test_a_target_with_a_tail_says_what_its_range_costs(self) -> None:
         costs = np.where(np.arange(4000) % 500 == 0, 300.0, np.abs(self.noise))
@@ -361,3 +373,117 @@ def test_values_that_mean_the_same_are_drafted_once() -> None:
     assert (found.type, found.categories) == ("category", ("0", "1", "Don't know"))
     frame = pd.DataFrame({"x": range(8), "ill": ["0", "0.0", "1", "1.0", "2", "0", "1", "2"]})
     assert draft_schema(frame, target="ill").schema.target.classes == ("0", "1", "2")
+
+
+class TestSpellings:
+    """One word in several spellings is one category; codes that differ in case stay apart."""
+
+    def test_the_most_common_spelling_stands_for_all(self) -> None:
+        found = column(["Van", "Van", "Van", "van", "VAN ", "Box  Truck", "box truck", "box truck"])
+        assert found.categories == ("Van", "box truck")
+
+    def test_short_words_may_be_codes(self) -> None:
+        assert column(["AA", "Aa", "aa"]).categories == ("AA", "Aa", "aa")
+
+    def test_they_count_as_the_category_wherever_they_are_met(self) -> None:
+        """Also those that the draft has not seen; but what is a category itself is never another one."""
+        schema = Schema.from_toml(
+            '[target]\ncolumn = "y"\ntask = "binary"\nclasses = ["no", "yes"]\n'
+            '[columns.car]\ntype = "category"\ncategories = ["Van", "Taxi", "Bus"]\nother = true\n'
+            '[columns.gene]\ntype = "category"\ncategories = ["AA", "Aa", "aa"]\n'
+        )
+        frame = pd.DataFrame(
+            {"car": ["VAN", " taxi", "tram"], "gene": ["aa", "AA", "Aa"], "y": ["No", "YES", "no"]}
+        )
+        values = table_values(frame, schema)
+        assert values.tolist() == [[0, 2], [1, 0], [3, 1]]
+        assert target_values(frame, schema.target, "t").tolist() == [0, 1, 0]
+        with pytest.raises(DataError, match="holds 'aA', which is not among its categories"):
+            table_values(frame.assign(gene="aA"), schema)
+
+
+class TestRareCategories:
+    """What few rows hold is not proposed as public, and a column is not wider for it."""
+
+    def test_several_rare_ones_become_other(self) -> None:
+        countries = ["Korea"] * 5000 + ["China"] * 200 + ["Mongolia"] * 30 + ["Canada"] * 2
+        schema = draft_schema(table(["a", "b"] * 2616, country=countries), target="y").schema
+        assert (schema.columns[0].categories, schema.columns[0].other) == (("China", "Korea"), True)
+
+    def test_one_rare_one_keeps_its_name(self) -> None:
+        answers = ["yes"] * 1500 + ["no"] * 500 + ["refused"] * 2
+        schema = draft_schema(table(["a", "b"] * 1001, answer=answers), target="y").schema
+        assert (schema.columns[0].categories, schema.columns[0].other) == (("no", "refused", "yes"), False)
+
+    def test_so_many_rows_are_not_few(self) -> None:
+        wards = ["main"] * 9000 + ["heart"] * 60 + ["lung"] * 60
+        schema = draft_schema(table(["a", "b"] * 4560, ward=wards), target="y").schema
+        assert schema.columns[0].categories == ("heart", "lung", "main")
+
+
+class TestOverlookedPersons:
+    """Rows of one person agree in what does not change, whatever the column of their names is called."""
+
+    rng = np.random.default_rng(0)
+    visits = rng.permutation(np.repeat(np.arange(400) + 7000, 3))
+
+    def visited(self) -> pd.DataFrame:
+        sex, born = self.rng.choice(["f", "m"], 400), self.rng.integers(1920, 2000, 400)
+        person = self.visits - 7000
+        return table(
+            self.rng.choice(["a", "b"], 1200),
+            RANDREF=self.visits,
+            sex=sex[person],
+            born=born[person],
+            pulse=self.rng.integers(50, 130, 1200),
+            weight=self.rng.integers(0, 700, 1200),
+        )
+
+    def test_a_draft_asks(self) -> None:
+        draft = draft_schema(self.visited(), target="y")
+        assert draft.schema.person is None
+        assert draft.advice == (
+            "Rows with the same RANDREF agree in sex and born. If they are rows of one person, draft again with "
+            "--person RANDREF: as it is, the promise is to single rows.",
+        )
+        assert "agree" not in draft.to_toml()
+        assert draft_schema(self.visited(), target="y", person="RANDREF").advice == ()
+
+    def test_measured_values_that_come_back_name_nobody(self) -> None:
+        frame = self.visited().drop(columns="RANDREF")
+        assert draft_schema(frame, target="y").advice == ()
+        computed = frame.assign(squared=frame.weight**2, heavy=frame.weight > 350, group=frame.weight // 100)
+        assert draft_schema(computed, target="y").advice == ()
+
+    def test_copies_of_rows_say_nothing(self) -> None:
+        copied = pd.concat([self.visited().assign(RANDREF=np.arange(1200) * 7919 % 1201)] * 2)
+        assert not any("agree" in said for said in draft_schema(copied, target="y").advice)
+
+
+class TestRowsOfNobody:
+    def test_a_draft_says_how_many_name_no_client(self) -> None:
+        frame = table(["a", "b"] * 100, borough=["Bronx", None, "Queens", None] * 50, x=np.arange(200) % 7)
+        draft = draft_schema(frame, target="y", client="borough")
+        assert draft.advice[0].startswith("50% of the rows name no client in borough, and are left out.")
+        assert "# looked at: 50% of the rows name no client" in draft.to_toml()
+        assert "client.missing" in draft.schema.looked_at
+
+
+def test_numbers_that_were_given_out_are_no_feature() -> None:
+    """Of 2,000 measured values below 10,000, some would come twice."""
+    rng = np.random.default_rng(0)
+    given, measured = rng.permutation(10_000)[:2000], rng.integers(0, 10_000, 2000)
+    schema = draft_schema(table(["a", "b"] * 1000, key=given, cost=measured), target="y").schema
+    assert [column.name for column in schema.columns] == ["cost"]
+    assert schema.left_out["key"].startswith("looked at: no number comes twice")
+
+
+def test_rows_are_dealt_to_clients_in_python_as_on_the_command_line() -> None:
+    schema = draft_schema(table(["a", "b"] * 100, x=np.arange(200) % 7, site=["n", "s"] * 100), target="y").schema
+    alone = replace(schema, client=None, left_out={"site": "a trial without it"}, looked_at=())
+    frame = table(["a", "b"] * 100, x=np.arange(200) % 7, site=["n", "s"] * 100)
+    assert Federation.from_frame(frame, alone, clients=5).clients == 5
+    with pytest.raises(RequestError, match=r"deal the rows to --clients N \(clients=N\)"):
+        Federation.from_frame(frame, alone)
+    with pytest.raises(RequestError, match="column 'site' names the clients"):
+        Federation.from_frame(frame, replace(schema, looked_at=()), clients=5)

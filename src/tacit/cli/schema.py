@@ -14,6 +14,8 @@ from tacit.cli.say import say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tacit.data.schema import Schema
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Describe what is publicly known about a table, so that preparing it uses none of its records.",
@@ -50,6 +52,13 @@ def draft(
         list[str] | None,
         typer.Option(help="A column that the model may not use; * stands for any letters. May be repeated."),
     ] = None,
+    trust: Annotated[
+        str,
+        typer.Option(
+            help="sum if runs will have it: less noise leaves room for long tails.",
+            autocompletion=complete.words("none", "sum"),
+        ),
+    ] = "none",
     out: Annotated[
         Path | None, typer.Option(help="Write the schema to this file. [dim]Default: standard output.[/]")
     ] = None,
@@ -63,7 +72,8 @@ def draft(
     if out is not None and out.exists():
         raise RequestError(f"--out {out} exists; it may hold your edits: choose another name, or remove it")
     frame = read_table(table)
-    found = draft_schema(frame, target=target, client=client, person=person, task=task, leave_out=leave_out or ())
+    said = {"target": target, "client": client, "person": person, "task": task}
+    found = draft_schema(frame, **said, leave_out=leave_out or (), trust=trust)
     if out is None:
         print(found.to_toml(), end="")
         return
@@ -75,15 +85,18 @@ def draft(
         + ("" if schema.client is None else f" Clients are named by {schema.client}.")
         + ("" if schema.person is None else f" Persons are named by {schema.person}.")
     )
-    for said in found.advice:
-        say(said)
+    for advice in found.advice:
+        say(advice)
     if schema.looked_at:
         say(
             "Marked values come from the records. Replace those that are not public, then delete the line "
-            f"looked_at to confirm the rest. It names {schema.unconfirmed_briefly}."
+            f"looked_at to confirm the rest. It names {schema.unconfirmed_words}."
         )
     if schema.client is None:
-        say("No column names the clients: add [client], or give one file per client.")
+        say(
+            "No column names the clients: name one in [client], give one file per client, or deal the rows to "
+            "--clients 5 for a trial."
+        )
 
 
 @app.command("check", help=flowing(CHECK))
@@ -120,8 +133,25 @@ def check(
         )
     if copies := repeated_rows(frame, described):
         say(copies)
+    if described.person is None and (overlooked := _overlooked(frame, described)):
+        name, agree = overlooked
+        say(
+            f'{agree} If they are rows of one person, add [person] with column = "{name}": without it, the '
+            "promise is to single rows."
+        )
     if described.looked_at:
-        say(f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_briefly}.")
+        say(f"Still to confirm before a run, then delete the line looked_at: {described.unconfirmed_words}.")
+
+
+def _overlooked(frame: pd.DataFrame, schema: Schema) -> tuple[str, str] | None:
+    """The column that seems to name persons, although the schema names none."""
+    from tacit.data.frames import without_namesakes
+    from tacit.data.schema.repeats import overlooked_persons
+
+    frame = without_namesakes(frame.rename(columns=str), list(schema.used), "the table")
+    dates = [column.name for column in schema.columns if column.type == "date"]
+    others = frame.drop(columns=[] if schema.client is None else schema.client, errors="ignore")
+    return overlooked_persons([name for name in others if name not in (schema.target.column, *dates)], others)
 
 
 def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:

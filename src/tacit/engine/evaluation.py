@@ -123,7 +123,10 @@ def hold_back(federation: Federation, share: float, seed: int) -> tuple[Federati
     that were held back, too. (Where ranges were learned from all of them, `Federation.most_released` says so.)
     """
     if not 0 < share <= 0.5:
-        raise RequestError(f"evaluation.held_back must be above 0 and at most 0.5, not {share!r}")
+        raise RequestError(
+            "evaluation.held_back (--evaluate) is the share of each client's records to evaluate on, such as 0.2. "
+            f"It must be above 0 and at most 0.5, not {share!r}"
+        )
     if int(federation.sizes.min()) < 2:
         raise DataError(
             "a client has a single record, so none can be held back for evaluation: leave out [evaluation], or "

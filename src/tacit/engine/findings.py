@@ -113,7 +113,7 @@ def best_constant(run: Run) -> BestConstant | None:
         if rare:
             change = (
                 f"{share:.0%} of the test records are of one class, so accuracy hardly shows the others: look at "
-                "the area under the curve (--evaluate)."
+                "the area under the curve (--evaluate 0.2)."
             )
         return BestConstant(share, "always the most common class", change, larger_is_better=True, rare=rare)
     if model.metric_name != "rmse":

@@ -77,8 +77,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     needs = _needs(plan, clear / ratio)
     if ratio >= hidden:
         sentence = (
-            f"Noise will cost accuracy: over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times "
-            f"the noise. {_two_digits(clear)} times would take {needs}, or a model with fewer parameters.{advice}"
+            f"Over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times the noise, which costs "
+            f"accuracy. {_two_digits(clear)} times would take {needs}, or a model with fewer parameters.{advice}"
         )
         return Outlook(ratio, "noisy", sentence + assumed, summed)
     sentence = (
@@ -163,9 +163,11 @@ def _needs(plan: Plan, times: float) -> str:
         alone = not plan.algorithm.trust.charges_everyone
         many = clients * (times**2 if alone else times)
         return f"about {_rounded(many)} clients instead of {clients}, or an epsilon {times:.2g} times as large"
+    schema = plan.federation.schema
+    units = "records" if schema is None or schema.person is None else "persons"
     return (
-        f"{times:.2g} times as many records in every client, about {_rounded(clients * times**2)} clients like "
-        f"these, or an epsilon {times:.2g} times as large"
+        f"{times:.2g} times as many {units} at every client, or about {_rounded(clients * times**2)} clients "
+        f"instead of {clients}, or an epsilon {times:.2g} times as large"
     )
 
 

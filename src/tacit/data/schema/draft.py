@@ -16,11 +16,20 @@ import numpy as np
 from tacit.data.frames import namesakes, without_namesakes
 from tacit.data.schema.column import TASKS, Column
 from tacit.data.schema.draft_columns import FEW_CODES, drafted_column
-from tacit.data.schema.draft_target import LOOKED, about_tail, drafted_target, goal_of, rows_without
+from tacit.data.schema.draft_target import (
+    LOOKED,
+    about_tail,
+    drafted_target,
+    goal_of,
+    rows_of_nobody,
+    rows_without,
+)
 from tacit.data.schema.encode import terms
 from tacit.data.schema.giveaways import about_giveaways
 from tacit.data.schema.guess import PERSONS, TARGETS, nothing_as_gap, without_gaps
 from tacit.data.schema.places import may_name, named_places
+from tacit.data.schema.plain import briefly
+from tacit.data.schema.repeats import MOST_ROWS, overlooked_persons
 from tacit.data.schema.schema import Schema
 from tacit.data.schema.tails import Goal, has_room
 from tacit.errors import DataError, RequestError, unknown_name
@@ -31,8 +40,8 @@ if TYPE_CHECKING:
 ENDS = 2.0
 """What the ends of ranges become: most numbers lie far inside theirs, and would count less than categories."""
 
-MOST_ROWS = 100
-"""If values have more rows each than this, they name no persons."""
+TRUSTS = ("none", "sum")
+"""What a run can trust in, if it learns from a draft."""
 
 TRIAL_CLIENTS = 5
 """How many clients there may be, if no column names them."""
@@ -65,6 +74,7 @@ def draft_schema(
     person: str | None = None,
     task: str | None = None,
     leave_out: Sequence[str] = (),
+    trust: str = "none",
 ) -> Draft:
     """Propose a schema for a table.
 
@@ -76,7 +86,10 @@ def draft_schema(
             so and has repeated values.
         task: "binary", "multiclass", "regression" or "count"; by default as the target looks.
         leave_out: columns that the model may not use, by name or with `*` for any letters ("after_*").
+        trust: "sum" for runs with `trust="sum"`: clients then share one noise, which leaves room for long tails.
     """
+    if trust not in TRUSTS:
+        raise unknown_name("trust of a draft", trust, TRUSTS)
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if frame.empty:
@@ -125,32 +138,43 @@ def draft_schema(
         raise DataError(f"no column of the table can be used as a feature. Left out: {why_not}")
     units = int((~np.isnan(goal.values)).sum()) if person is None else int(frame[person].nunique())
     holders = TRIAL_CLIENTS if client is None else int(frame[client].nunique())
-    room = has_room(units, holders, len(terms(Schema(predicted, tuple(columns)))))
+    features = len(terms(Schema(predicted, tuple(columns))))
+    with_sums = has_room(units, 1, features)
+    room = with_sums if trust == "sum" else has_room(units, holders, features)
     advice = rows_without(goal, comments)
+    without = {role: column for role, column in (("client", client), ("person", person)) if column is not None}
+    without = {role: column for role, column in without.items() if frame[column].isna().any()}
+    for role, column in without.items():
+        advice += rows_of_nobody(role, column, float(frame[column].isna().mean()), comments)
+    if person is None:
+        dated = {column.name for column in columns if column.type == "date"}
+        asked_about = [name for name in names if name not in (target, client, *dated)]
+        advice += _about_persons(asked_about, frame.drop(columns=[] if client is None else client))
     advice += about_giveaways([column.name for column in columns], frame, target, goal)
     said = _about_places([name for name in doubtful if name not in left_out], comments)
     advice += said if client is None else []
     if not predicted.classed:
         advice += about_tail(predicted, goal, comments)
     reaches = [(column, _reaching(column, frame, goal)) for column in columns]
-    columns = [_with_room(column, far, room, comments) for column, far in reaches]
+    columns = [_with_room(column, far, room, with_sums, comments) for column, far in reaches]
     if tails := [column.name for column, far in reaches if column != far and not room]:
-        advice.append(f"With sums, limits for the long tails of {', '.join(tails)} would tell more: see there.")
+        remedy = "There are too few records to let them count."
+        if with_sums:
+            remedy = "To let them count, draft again with --trust sum, and run with it."
+        advice.append(f"Values far outside of their range tell of {target} in {briefly(tails)}. {remedy}")
     looked = [key for key, said in comments.items() if said.startswith("looked at")]
     looked += [f"{name}.left_out" for name, why in left_out.items() if why.startswith("looked at")]
     named = tuple(key.replace("target.", f"{target}.", 1) if key.startswith("target.") else key for key in looked)
-    gaps = {"client": client, "person": person}
-    without = {role: name is not None and bool(frame[name].isna().any()) for role, name in gaps.items()}
     schema = Schema(
         predicted,
         tuple(columns),
         client,
         person,
-        client_missing="leave-out" if without["client"] else "refuse",
-        person_missing="leave-out" if without["person"] else "refuse",
+        client_missing="leave-out" if "client" in without else "refuse",
+        person_missing="leave-out" if "person" in without else "refuse",
         left_out=left_out,
         ends=ENDS,
-        looked_at=named + tuple(f"{role}.missing" for role, found in without.items() if found),
+        looked_at=named,
     )
     return Draft(schema, comments, tuple(advice))
 
@@ -185,6 +209,18 @@ def _may_name_persons(column: pd.Series[Any]) -> bool:
     return bool(known.duplicated().any()) and known.nunique() > max(FEW_CODES, len(known) / MOST_ROWS)
 
 
+def _about_persons(names: list[str], frame: pd.DataFrame) -> list[str]:
+    """What to say about rows that may be of one person."""
+    found = overlooked_persons(names, frame)
+    if found is None:
+        return []
+    name, said = found
+    return [
+        f"{said} If they are rows of one person, draft again with --person {name}: as it is, the promise is to "
+        "single rows."
+    ]
+
+
 def _reaching(column: Column, frame: pd.DataFrame, goal: Goal) -> Column:
     """The column with limits, where its range cuts off what tells of the target."""
     if column.type != "number" or column.scale != "linear" or column.range is None:
@@ -194,7 +230,7 @@ def _reaching(column: Column, frame: pd.DataFrame, goal: Goal) -> Column:
     return replace(column, limits=limits)
 
 
-def _with_room(column: Column, far: Column, room: bool, comments: dict[str, str]) -> Column:
+def _with_room(column: Column, far: Column, room: bool, with_sums: bool, comments: dict[str, str]) -> Column:
     """The column with its limits where noise leaves room for them; elsewhere a comment says what they are."""
     if far.limits is None:
         return column
@@ -202,5 +238,8 @@ def _with_room(column: Column, far: Column, room: bool, comments: dict[str, str]
         comments[f"{column.name}.limits"] = "looked at: values so far outside tell of the target"
         return far
     ends = ", ".join(f"{end:g}" for end in far.limits)
-    comments[f"{column.name}.range"] = f"{LOOKED} With --trust sum, try limits = [{ends}]: a long tail"
+    what = f"With --trust sum, try limits = [{ends}]: a long tail"
+    if not with_sums:
+        what = f"It has a long tail: limits = [{ends}] would need more records"
+    comments[f"{column.name}.range"] = f"{LOOKED} {what}"
     return column

@@ -20,9 +20,9 @@ from tacit.data.schema.guess import (
     known_range,
     nice_middle,
     nice_range,
+    rows_by_value,
     without_gaps,
 )
-from tacit.data.schema.plain import alike
 from tacit.data.schema.tails import Goal
 
 if TYPE_CHECKING:
@@ -34,8 +34,12 @@ FEW_CODES = 3
 SHARED = 20
 """So few values that so many rows share each identify nobody, whatever the column is called (`has_email`)."""
 
-RARE = 0.01
-"""If a column has many categories, those below this share of the rows become "other"."""
+RARE, FEW_ROWS = 0.01, 50
+"""Categories below this share of the rows become "other"; where there are few categories, those that fewer rows
+than this have, too. Nothing can be learned of them, and their names would say who they are."""
+
+BY_CHANCE = 20.0
+"""If so many pairs of rows would share a whole number by chance and none does, the numbers measure nothing."""
 
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
@@ -95,17 +99,22 @@ def _described(
 
 
 def _category(name: str, known: pd.Series[Any], values: int, comments: dict[str, str]) -> Column | str:
-    shares = known.map(alike).value_counts(normalize=True) if values > MANY else None
-    if shares is None:
-        comments[f"{name}.categories"] = LOOKED
-        return Column(name, "category", categories=tuple(distinct(known)))
-    if values > 0.2 * len(known) or shares.iloc[0] < RARE:
-        return f"looked at: {values:,} different values in {len(known):,} rows tell people apart or are free text"
-    comments[f"{name}.categories"] = LOOKED
-    common = set(shares[shares >= RARE].index)
-    return Column(
-        name, "category", categories=tuple(v for v in distinct(known) if alike(v) in common), other=True
+    """All categories if they are few and common; otherwise the common ones, and "other"."""
+    tells_apart = (
+        f"looked at: {values:,} different values in {len(known):,} rows tell people apart or are free text"
     )
+    if values > MANY and values > 0.2 * len(known):
+        return tells_apart
+    rows = rows_by_value(known)
+    many = len(rows) > MANY
+    if many and max(rows.values()) < RARE * len(known):
+        return tells_apart
+    comments[f"{name}.categories"] = LOOKED
+    least = RARE * len(known) if many else min(RARE * len(known), FEW_ROWS)
+    common = tuple(value for value, number in rows.items() if number >= least)
+    if not many and (len(rows) - len(common) < 2 or not common):
+        return Column(name, "category", categories=tuple(rows))
+    return Column(name, "category", categories=common, other=True)
 
 
 def _number(
@@ -113,8 +122,11 @@ def _number(
 ) -> Column | str:
     numbers = known.to_numpy(dtype=np.float64)
     whole = bool((numbers == np.round(numbers)).all())
-    if whole and values == len(known) and len(known) > 50 and not (np.diff(numbers) < 0).any():
-        return "looked at: it numbers the rows"
+    if whole and values == len(known) and len(known) > 50:
+        if not (np.diff(numbers) < 0).any():
+            return "looked at: it numbers the rows"
+        if len(known) ** 2 / 2 / (numbers.max() - numbers.min()) > BY_CHANCE:
+            return "looked at: no number comes twice, so they were given out like the numbers of cases"
     if values == 1 or (whole and (values <= FEW_CODES or coded or CODES.search(name))):
         found = _category(name, known, values, comments)
         if isinstance(found, Column):

@@ -16,7 +16,7 @@ from tacit.data.schema.guess import (
     within_reach,
     without_gaps,
 )
-from tacit.data.schema.plain import alike
+from tacit.data.schema.plain import Places
 from tacit.data.schema.tails import KEPT, Goal, kept, wider
 from tacit.errors import DataError, RequestError
 
@@ -87,8 +87,7 @@ def goal_of(column: pd.Series[Any], target: Predicted) -> Goal:
     column, _ = without_gaps(column)
     if not target.classed:
         return Goal(column.to_numpy(dtype=np.float64, na_value=np.nan), classed=False)
-    places = {alike(name): float(place) for place, name in enumerate(target.classes)}
-    codes = column.map(lambda value: places.get(alike(value)), na_action="ignore")
+    codes = column.map(Places(target.classes).get, na_action="ignore")
     return Goal(codes.to_numpy(dtype=np.float64, na_value=np.nan), classed=True)
 
 
@@ -103,6 +102,18 @@ def rows_without(goal: Goal, comments: dict[str, str]) -> list[str]:
     return [f"{_percent(share)} of the rows have no target, and are left out."]
 
 
+def rows_of_nobody(role: str, column: str, share: float, comments: dict[str, str]) -> list[str]:
+    """What to say about rows that name no client or no person."""
+    comments[f"{role}.missing"] = f"looked at: {_percent(share)} of the rows name no {role}, and are left out"
+    if share < MANY_LEFT_OUT:
+        return []
+    filled = '"unknown" would be one more client' if role == "client" else "each with a name of its own"
+    return [
+        f"{_percent(share)} of the rows name no {role} in {column}, and are left out. To keep them, fill these "
+        f"gaps in the table: {filled}."
+    ]
+
+
 def about_tail(target: Predicted, goal: Goal, comments: dict[str, str]) -> list[str]:
     """What to say about a tail that the range cuts off, and what a wider one costs: the user decides."""
     numbers = goal.values[~np.isnan(goal.values)]
@@ -111,14 +122,14 @@ def about_tail(target: Predicted, goal: Goal, comments: dict[str, str]) -> list[
     if lost <= 1 - KEPT:
         return []
     outside = float(np.mean((numbers < low) | (numbers > high)))
-    said = f"{_percent(outside)} of the targets lie outside of the range, and {_percent(lost)} of the variance"
+    said = f"{_percent(outside)} of the targets lie outside of the range, with {_percent(lost)} of the variance"
     first, last = wider(numbers, low, high, target.task == "count")
     if (first, last) != (low, high):
         times = (last - first) / (high - low)
         left = _percent(1 - kept(numbers, first, last))
-        said += f"; [{first:g}, {last:g}] would lose {left}, with {times:.2g} times the noise"
+        said += f". [{first:g}, {last:g}] would leave {left} of it outside, at {times:.2g} times the noise"
     comments["target.range"] = f"{LOOKED} {said}"
-    return [f"{said[0].upper()}{said[1:]}."]
+    return [f"{said}."]
 
 
 def _percent(share: float) -> str:

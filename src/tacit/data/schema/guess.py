@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from tacit.data.encode import Vector
 from tacit.data.frames import NOTHING
 from tacit.data.schema.cells import as_dates, as_numbers, with_gaps
-from tacit.data.schema.plain import alike, as_text
+from tacit.data.schema.plain import alike, as_text, spelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +62,9 @@ LARGE_GAP_NUMBERS = frozenset([999, 9999, 99999])
 
 MOSTLY, FEW_WORDS = 0.9, 10
 """A column is one of numbers if at least this share of it is, with at most so many different words in between."""
+
+LONG_WORD = 3
+"""Words of so many letters mean the same in capitals."""
 
 CENTRAL = (0.4, 0.6)
 """If the median lies elsewhere in the range, it is proposed as the middle."""
@@ -219,9 +223,30 @@ def within_reach(numbers: Vector, tail: float = TAIL) -> Vector:
 
 def distinct(known: pd.Series[Any]) -> list[str]:
     """The different values as text: numbers by size, words by their letters; one of those that mean the same."""
-    import pandas as pd
+    return list(rows_by_value(known))
 
-    found = pd.unique(known)
-    ordered = sorted(found) if is_number(known) else sorted(found, key=as_text)
-    texts = list(dict.fromkeys(as_text(value) for value in ordered))
-    return list({alike(text): text for text in reversed(texts)}.values())[::-1]
+
+def rows_by_value(known: pd.Series[Any]) -> dict[str, int]:
+    """How many rows hold each of the different values, in the order of `distinct`.
+
+    Of words that differ in case or space alone, the most common spelling stands for all. Short ones may be codes
+    in which case tells apart, as in genotypes, so they stay.
+    """
+    counts = known.value_counts()
+    values = sorted(counts.index) if is_number(known) else sorted(counts.index, key=as_text)
+    texts: dict[str, str] = {}
+    rows: Counter[str] = Counter()
+    for value in values:
+        texts.setdefault(alike(value), as_text(value))
+        rows[alike(value)] += int(counts[value])
+    usual: dict[str, str] = {}
+    for word, _ in rows.most_common():
+        usual.setdefault(_spelling(word), word)
+    together: Counter[str] = Counter()
+    for word, number in rows.items():
+        together[usual[_spelling(word)]] += number
+    return {text: together[word] for word, text in texts.items() if word in together}
+
+
+def _spelling(word: str) -> str:
+    return spelled(word) if len(word) >= LONG_WORD else word

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,51 @@ def same_name(value: Any) -> str:
     """
     whole = _WHOLE_NUMBER.fullmatch(as_text(value))
     return str(int(whole[1])) if whole else alike(value)
+
+
+def spelled(value: Any) -> str:
+    """A text that is the same for all spellings of a word: case, and how much space there is, do not count.
+
+    >>> spelled("Box  Truck ") == spelled("BOX TRUCK")
+    True
+    """
+    return " ".join(alike(value).casefold().split())
+
+
+class Places:
+    """The position of a value among known ones, such as categories: as it is written, or in another spelling.
+
+    A value that is not known as it is written counts as the one known value that differs from it in case or space
+    alone. So "van" is "Van", unless both are known, as "Aa" and "aa" of genotypes are. This follows from what is
+    known alone, never from other values.
+
+    >>> places = Places(["AA", "Aa", "Van"])
+    >>> [places.get(value) for value in ("AA", "aa", "van", "bus")]
+    [0, None, 2, None]
+    """
+
+    def __init__(self, known: Sequence[str]):
+        self.exact = {alike(text): place for place, text in enumerate(known)}
+        loose: dict[str, list[int]] = {}
+        for text, place in self.exact.items():
+            loose.setdefault(spelled(text), []).append(place)
+        self.loose = {text: places[0] for text, places in loose.items() if len(places) == 1}
+
+    def get(self, value: Any) -> int | None:
+        """The position of a value; None if it is not known in any spelling."""
+        found = self.exact.get(alike(value))
+        return self.loose.get(spelled(value)) if found is None else found
+
+
+def briefly(names: Sequence[str], most: int = 5) -> str:
+    """The first of many names, and how many more there are.
+
+    >>> briefly("ab"), briefly("abcdef", most=3)
+    ('a and b', 'a, b, c and 3 more')
+    """
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def as_day(days: float) -> datetime.date:

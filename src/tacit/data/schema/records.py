@@ -261,7 +261,7 @@ def _clients(labels: Vector | None, where: str) -> tuple[list[Vector], tuple[str
     if labels is None:
         raise RequestError(
             f"it is not known who holds the records of {where}: name the column in [client] of the schema, give "
-            "one file per client, joined by commas, or deal the rows to --clients N for a trial"
+            "one file per client, joined by commas, or deal the rows to --clients N (clients=N) for a trial"
         )
     grouping = group_records(in_order(labels), len(labels))
     assert grouping.names is not None, "labels are names"

@@ -175,17 +175,13 @@ class Schema:
 
     @property
     def unconfirmed_words(self) -> str:
-        """The same for people: "2 columns: age (range), ward (categories, missing)"."""
-        each = [f"{name} ({', '.join(settings)})" for name, settings in self.unconfirmed.items()]
-        return f"{len(each)} column{'' if len(each) == 1 else 's'}: {', '.join(each)}"
+        """The same for people: "2 columns: age (range), ward (categories, missing)".
 
-    @property
-    def unconfirmed_briefly(self) -> str:
-        """The same, but of a wide table only the first columns: its file marks all of them."""
+        Of a wide table only the first columns are named: its file marks all of them.
+        """
         each = [f"{name} ({', '.join(settings)})" for name, settings in self.unconfirmed.items()]
-        if len(each) <= MOST_NAMED:
-            return self.unconfirmed_words
-        return f"{len(each)} columns: {', '.join(each[:MOST_NAMED])} and {len(each) - MOST_NAMED} more"
+        more = f" and {len(each) - MOST_NAMED} more" if len(each) > MOST_NAMED else ""
+        return f"{len(each)} column{'' if len(each) == 1 else 's'}: {', '.join(each[:MOST_NAMED])}{more}"
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -201,7 +197,7 @@ class Schema:
         """Refuse a schema with values that came from records and that nobody has confirmed."""
         if self.looked_at and not public_schema:
             raise RequestError(
-                f"the schema was drafted from the records of {self.unconfirmed_briefly}. Replace what is not "
+                f"the schema was drafted from the records of {self.unconfirmed_words}. Replace what is not "
                 "public, and delete the line looked_at: this confirms all of it. Or accept it by name with "
                 "--public-schema (public_schema=True), and the guarantee will list it as taken as public"
             )

@@ -15,7 +15,7 @@ from tacit.data.encode import Vector
 from tacit.data.frames import NOTHING, check_columns
 from tacit.data.schema.cells import as_dates, as_days, as_numbers, distinct_cells, with_gaps
 from tacit.data.schema.column import Column, Predicted
-from tacit.data.schema.plain import alike, as_day, as_text
+from tacit.data.schema.plain import Places, alike, as_day, as_text
 from tacit.data.schema.schema import Schema
 from tacit.errors import DataError
 
@@ -169,12 +169,13 @@ def _codes(
 ) -> Vector:
     """Each value's position among the known ones. Only distinct values are turned into text."""
     codes, found = distinct_cells(column)
-    places = {alike(text): float(place) for place, text in enumerate(known)}
-    if len(places) < len(known):
-        twice = next(text for place, text in enumerate(known) if places[alike(text)] != place)
+    places = Places(known)
+    if len(places.exact) < len(known):
+        twice = next(text for place, text in enumerate(known) if places.get(text) != place)
         raise DataError(f"{name}: {twice!r} and another one of its {setting} mean the same: rename one of them")
     stranger_place = float(len(known)) if other else np.nan
-    table = np.array([*(places.get(alike(value), stranger_place) for value in found), np.nan])
+    each = (places.get(value) for value in found)
+    table = np.array([*(stranger_place if place is None else float(place) for place in each), np.nan])
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
         raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")

@@ -1,0 +1,100 @@
+"""Columns whose values come back on rows that agree in others: persons, whatever the column is called.
+
+The promise is to a row unless the schema names persons. So a draft that overlooks them promises less than its
+reader may think. Rows of one person agree in what does not change (sex, date of birth), and rows of the next
+person do not; rows that share a measured value agree in nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tacit.data.encode import Vector
+from tacit.data.schema.guess import is_number, is_truth
+from tacit.data.schema.plain import briefly
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST = 20
+"""Fewer values than this name no persons."""
+
+MOST_ROWS = 100
+"""If values have more rows each than this, they name no persons."""
+
+PAIRS = (50, 2000)
+"""How many pairs of rows with the same value there must be, and how many are compared at most."""
+
+AGREE, DIFFER = 0.998, 0.9
+"""Pairs of rows with the same value agree in a column this often; with values that are next to each other, less
+often than that."""
+
+SHARED = 2
+"""In so many columns rows of one person agree, at least."""
+
+
+def overlooked_persons(names: list[str], frame: pd.DataFrame) -> tuple[str, str] | None:
+    """Which of these columns seems to name persons, if any, and what to say about its rows."""
+    found = {name: shared(name, frame) for name in names if _may_repeat(frame[name])}
+    name = max(found, key=lambda name: len(found[name]), default="")
+    if not name or len(found[name]) < SHARED:
+        return None
+    return name, f"Rows with the same {name} agree in {briefly(found[name], most=3)}."
+
+
+def _may_repeat(column: pd.Series[Any]) -> bool:
+    """Whether its values could be names or numbers of persons with several rows."""
+    if is_truth(column) or column.dtype.kind == "M":
+        return False
+    known = column.dropna()
+    values = known.nunique()
+    if not (max(FEWEST, len(known) / MOST_ROWS) < values <= len(known) - PAIRS[0]):
+        return False
+    return not is_number(known) or bool((known % 1 == 0).all())
+
+
+def shared(name: str, frame: pd.DataFrame) -> list[str]:
+    """The columns in which rows with the same value of this one agree, but rows with the next value do not.
+
+    Rows that repeat others in every column do not count: they would agree whatever their value is.
+    """
+    import pandas as pd
+
+    codes = pd.factorize(frame[name], sort=is_number(frame[name]))[0]
+    order = np.argsort(codes, kind="stable")[int((codes < 0).sum()) :]
+    same = codes[order][1:] == codes[order][:-1]
+    pairs = [_some(np.flatnonzero(same)), _some(np.flatnonzero(~same))]
+    rows = np.concatenate([order[place] for one in pairs for place in (one, one + 1)])
+    ends = np.cumsum([len(one) for one in pairs for _ in range(2)])[:-1]
+    others = [other for other in frame.columns if other != name]
+    equal: dict[str, tuple[Vector, Vector]] = {}
+    for other in others:
+        parts = np.split(pd.factorize(frame[other].to_numpy()[rows], use_na_sentinel=False)[0], ends)
+        equal[other] = parts[0] == parts[1], parts[2] == parts[3]
+    if not others:
+        return []
+    telling = ~np.logical_and.reduce([within for within, _ in equal.values()])
+    if telling.sum() < PAIRS[0]:
+        return []
+    return [
+        other
+        for other, (within, across) in equal.items()
+        if within[telling].mean() >= AGREE
+        and len(across)
+        and across.mean() < DIFFER
+        and _is_coarser(other, name, frame)
+    ]
+
+
+def _is_coarser(other: str, name: str, frame: pd.DataFrame) -> bool:
+    """Whether several persons share a value: a column without that is another name, or follows from the name."""
+    return bool(frame[other].nunique() <= frame[name].nunique() / 2)
+
+
+def _some(places: Vector) -> Vector:
+    """At most as many places as are compared, evenly spread."""
+    if len(places) <= PAIRS[1]:
+        return places
+    return places[np.linspace(0, len(places) - 1, PAIRS[1]).astype(np.int64)]
