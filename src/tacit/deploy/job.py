@@ -1,8 +1,8 @@
 """A job: what all parties of a consortium agree to before the first message.
 
 It is a complete recipe, and a table that says who takes part and what a record looks like, because no party can
-see another's records (`tacit.deploy.job_file`). The job's digest is in every request and certificate: a silo answers
-only for the job that it has.
+see another's records (`tacit.deploy.job_file`). The job's digest is in every request and certificate: a silo
+answers only for the job that it has.
 """
 
 from __future__ import annotations
