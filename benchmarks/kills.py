@@ -37,11 +37,11 @@ from in_process import Death, InProcessBackend
 from small_consortium import ACCELERATED, COINS, FED_SPA, SAGA, SHUFFLED, SITES, SUMS, SVRG, Small, recipe
 
 from tacit.deploy.frames import Reply
-from tacit.deploy.guard import Terms
 from tacit.deploy.ledger import Ledger
 from tacit.deploy.report import Report
 from tacit.deploy.seam import Party
 from tacit.deploy.shuffler import SHUFFLER
+from tacit.deploy.terms import Terms
 from tacit.errors import TacitError
 from tacit.privacy.accountant.filter import least_epsilon
 

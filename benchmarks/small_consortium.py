@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from in_process import InProcessBackend
 
-from tacit.deploy.guard import Terms, admit
+from tacit.deploy.guard import admit
 from tacit.deploy.identities import Identities
 from tacit.deploy.job import Job
 from tacit.deploy.mixing import Covers, PublicKeys
@@ -22,6 +22,7 @@ from tacit.deploy.sealing import public_bytes
 from tacit.deploy.server import Server
 from tacit.deploy.shuffler import SHUFFLER, ShufflerParty
 from tacit.deploy.silo import Silo
+from tacit.deploy.terms import Terms
 from tacit.engine.recipe import Recipe
 from tacit.federation import Federation
 

@@ -143,9 +143,9 @@ def _draw(run: Path) -> None:
     """The test accuracy of a run, as a picture."""
     from matplotlib.figure import Figure
 
-    from tacit.engine.compare import read_history
+    from tacit.engine.history import History
 
-    rows = list(read_history(run / "history.csv"))
+    rows = list(History.read(run / "history.csv"))
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.plot([row.round for row in rows], [row.test_metric for row in rows], marker=".")

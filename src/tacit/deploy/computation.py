@@ -17,12 +17,12 @@ from torch import Tensor
 from tacit.client.cohort import Cohort
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import Request
-from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.learning import Ranges
 from tacit.deploy.mixing import Covers, context_of, mixing_of, point_digest
 from tacit.deploy.silo_memory import Fingerprint, Memory
 from tacit.deploy.summing import SiloSums
+from tacit.deploy.terms import Terms
 from tacit.engine.round import POINT, ClientState, client_round, summands
 from tacit.engine.threads import suitable_threads
 from tacit.errors import RequestError

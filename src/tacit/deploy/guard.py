@@ -1,214 +1,26 @@
-"""The terms on which a silo takes part in a job: its own noise, derived from its own policy and records."""
+"""Whether a silo takes part in a job, and on which terms: its own policy decides."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
-from dp_accounting import DpEvent
 
 from tacit.algorithms.hybrid import protect_clients
 from tacit.algorithms.registry import algorithm_entry
-from tacit.algorithms.trust import Exposure
-from tacit.client.work import looked_at, sizes_are_public
 from tacit.deploy.final_release import FinalTerms
 from tacit.deploy.finals import Final
 from tacit.deploy.job import Job
-from tacit.deploy.learning import OpenTable, Ranges
-from tacit.deploy.ledger_account import Account
+from tacit.deploy.learning import OpenTable
 from tacit.deploy.policy import TRUSTED, Policy
-from tacit.deploy.report import Report
 from tacit.deploy.site_records import at_site
-from tacit.errors import RequestError, TacitError
+from tacit.deploy.terms import Terms, split
+from tacit.errors import RequestError
 from tacit.federation import Federation
-from tacit.privacy import Target, events
+from tacit.privacy import Target
 from tacit.privacy.accountant import accounting
-from tacit.privacy.accountant.composition import CannotAnswerError
-from tacit.privacy.accountant.filter import least_epsilon
-from tacit.privacy.accountant.groups import group_epsilon
 from tacit.privacy.promises.rounding import up_to
-from tacit.privacy.promises.terms import RECORD_COUNTS
-from tacit.server.participation import Attendance
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The terms that a silo fixes before it answers anybody.
-
-    Guarantee: with this noise, all `planned` releases of a run keep the policy's (epsilon, delta). The noise is
-    derived from the policy, the recipe and the silo's own number of records; no request can change it.
-    """
-
-    job: Job
-    policy: Policy
-    site: str
-    federation: Federation
-    planned: int
-    noise_multiplier: float
-    noise_std: float
-    report_noise: float
-    """the noise multiplier of its reports; 0 if there are none"""
-    epsilon: float
-    """the cost of all planned releases, at the policy's delta"""
-    finals: Mapping[Final, FinalTerms] = field(default_factory=dict)
-    """noise and number of records of the final releases that the job asks for"""
-    held: Federation | None = None
-    """the records that it holds back for an evaluation"""
-    table: OpenTable | None = None
-    """its table, if ranges are learned first; `federation` and `held` then have the widest ranges"""
-
-    @property
-    def records(self) -> int:
-        """The number of records of the silo: public, unless whole sites are protected."""
-        return self.federation.records
-
-    def records_for(self, final: Final) -> Federation:
-        """The records that a final release is about: those held back for an evaluation, or those of training."""
-        if final is Final.EVALUATION:
-            assert self.held is not None, "a job that asks for an evaluation has records held back"
-            return self.held
-        return self.federation
-
-    def closed(self, ranges: Ranges) -> Terms:
-        """The same terms with the records as these ranges prepare them."""
-        assert self.table is not None, "only a table can be prepared again"
-        federation, held = split(self.job, at_site(self.job, self.site, self.table.closed(ranges)))
-        return replace(self, federation=federation, held=held, table=None)
-
-    def event(self, releases: int) -> DpEvent:
-        """The accountant's event for this many releases of one run."""
-        algorithm = self.job.algorithm
-        return self._with_reports(
-            algorithm.trust.event(
-                algorithm.work, len(self.job.sites), self.records, self.noise_multiplier, releases
-            ),
-            releases,
-        )
-
-    def _with_reports(self, event: DpEvent, releases: int, *, exposed: bool = False) -> DpEvent:
-        report, parts = self.job.report, [event]
-        if report is not None and report.reports(releases):
-            parts.append(report.event(self.report_noise, releases, self.job.noise.kind))
-        for asked in self.job.finals:
-            multiplier = self.finals[asked.name].noise_multiplier
-            parts.append((asked.exposed if exposed else asked.event)(multiplier))
-        if self.job.ranges is not None:
-            parts.append(self.job.ranges.event)
-        return event if len(parts) == 1 else events.composed(parts)
-
-    def refusal(self, account: Account) -> str | None:
-        """Why the runs of a ledger exceed the policy, or the job's promise to the whole site; None if not.
-
-        All runs count in full, however far they got: whoever stopped a run may have seen what it released.
-        """
-        target, runs = self.policy.target, account.events()
-        try:
-            needed = least_epsilon(runs, target.delta, target.adjacency)
-        except TacitError as error:
-            return f"there is no proof for the {len(runs)} runs of this ledger together: {error}"
-        if needed > target.epsilon:
-            return (
-                f"the {len(runs)} runs of this ledger, each charged in full, need epsilon = {up_to(needed, 4)} "
-                f"at delta = {target.delta:g}; the policy allows {target.epsilon:g}"
-            )
-        return self._refusal_of_site(account.events(job=self.job.digest))
-
-    def _refusal_of_site(self, runs: list[DpEvent]) -> str | None:
-        """Why the runs of a job exceed its promise to the whole site, which covers them all; None if not.
-
-        If all runs are identical, a server can choose nothing but their number, so they compose.
-        """
-        whole = self.job.client_target()
-        if whole is None:
-            return None
-        if any(events.to_dict(run) != events.to_dict(runs[0]) for run in runs):
-            return (
-                "this job was run with another number of records, but its promise to the whole site requires "
-                "identical runs: agree on a new job"
-            )
-        try:
-            needed = group_epsilon(
-                events.repeated(runs[0], len(runs)), self.records, whole.delta, whole.adjacency
-            )
-        except CannotAnswerError as error:
-            return f"there is no proof of the promise to the whole site for {len(runs)} runs: {error}"
-        if needed <= whole.epsilon:
-            return None
-        return (
-            f"{len(runs)} runs of this job cost the whole site epsilon = {up_to(needed, 4)}; the job promises "
-            f"client_epsilon = {whole.epsilon:g}"
-        )
-
-    def exposures(self, releases: int) -> tuple[Exposure, ...]:
-        """What the releases reveal to adversaries who see more than the promise assumes."""
-        algorithm, sites = self.job.algorithm, len(self.job.sites)
-        attended = Attendance(self.job.rounds, releases)
-        seen = algorithm.trust.exposures(algorithm.work, sites, self.records, self.noise_multiplier, attended)
-        return tuple(replace(one, event=self._with_reports(one.event, releases, exposed=True)) for one in seen)
-
-    def opening(self, run: str) -> dict[str, Any]:
-        """The ledger line that starts a run on these terms, with everything that the run may release."""
-        planned = events.to_dict(self.event(self.planned))
-        seen = {str(one.adversary): events.to_dict(one.event) for one in self.exposures(self.planned)}
-        beside = {"beside": seen} if seen else {}
-        return {"kind": "open", "run": run, "job": self.job.digest, **self.facts(), "event": planned, **beside}
-
-    def facts(self) -> dict[str, Any]:
-        """These terms as plain values, for the ledger and the certificate."""
-        work, trust, recipe = self.job.algorithm.work, self.job.algorithm.trust, self.job.recipe
-        return {
-            "algorithm": recipe.algorithm,
-            "model": recipe.model,
-            "unit": str(self.policy.unit),
-            "adversary": str(self.job.adversary),
-            "adjacency": str(self.policy.adjacency),
-            "sampling": work.sampling.name,
-            **self._sizes(),
-            "bound": self.job.bound[0],
-            "clip_norm": self.job.bound[1],
-            "noise": work.noise.name,
-            "noise_multiplier": self.noise_multiplier,
-            "noise_std": self.noise_std,
-            **({"quorum": trust.quorum, "colluding": trust.colluding} if self.job.summed else {}),
-            "rounds_planned": self.planned,
-            **({} if self.job.report is None else {"report": self._report_facts(self.job.report)}),
-            **{str(name): terms.to_dict() for name, terms in self.finals.items()},
-            **({} if self.job.ranges is None else {"ranges": self.job.ranges.facts()}),
-            "insecure_reproducible": self.job.insecure,
-        }
-
-    def _sizes(self) -> dict[str, Any]:
-        work = self.job.algorithm.work
-        if not sizes_are_public(work):
-            return {}
-        return {"records": self.records, "sampling_rate": work.sampling.rate(self.records)}
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What the promise treats as public."""
-        work, policy = self.job.algorithm.work, self.policy
-        sizes: tuple[str, ...] = ()
-        if policy.public_sizes:
-            # Revealed by this run, or by another run in the ledger, which the same promise covers.
-            sizes = (RECORD_COUNTS,)
-        elif not sizes_are_public(work) and (
-            (least := max(policy.min_records, self.job.least_records(self.site))) > 1
-        ):
-            # A site with fewer records would not take part.
-            sizes = (f"that the site has at least {least} records",)
-        looked = looked_at(work, self.federation)
-        return tuple(dict.fromkeys((*work.public, *sizes, *looked, *getattr(work.model, "public", ()))))
-
-    def _report_facts(self, report: Report) -> dict[str, Any]:
-        return {**vars(report), "noise_multiplier": self.report_noise}
-
-
-def split(job: Job, records: Federation) -> tuple[Federation, Federation | None]:
-    """A site's records for training, and those that it holds back for an evaluation, if any."""
-    return (records, None) if job.evaluation is None else job.evaluation.split(records)
 
 
 def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) -> Terms:
@@ -220,22 +32,14 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
         raise RequestError("the job learns ranges from the silos' tables: give the table, not prepared records")
     federation = at_site(job, site, table.wide if table is not None else records)  # type: ignore[arg-type]
     check_trust(job)
-    federation, held = split(job, federation)
-    if held is not None and federation.records < (least := job.least_records(site)):
-        raise RequestError(
-            f"the job counts on {least} records at {site} besides those held back for evaluation, "
-            f"not {federation.records}"
-        )
+    federation, held = _split(job, site, federation)
     policy.check(job, federation.records)
     planned, work = job.most_releases(), job.algorithm.work
     # One pass depends on the number of the round, whoever takes part in it.
     work.sampling.check_rounds(federation.sizes, job.rounds * work.batches_per_round)
     if job.shuffled:
         _check_alike(job, federation)
-    target, whole = job.target(site), job.client_target()
-    if whole is not None:
-        stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
-        target = stricter if isinstance(stricter, Target) else target
+    target = _target(job, site, federation, planned)
     report_noise = job.noise.of_reports(target)
     for part, event in job.noise.each_beside(report_noise).items():
         policy.check_beside(part, accounting.epsilon(event, policy.delta, policy.adjacency))
@@ -246,19 +50,49 @@ def admit(job: Job, policy: Policy, site: str, records: Federation | OpenTable) 
     std = noise_std(job, federation.records, asked)
     terms = Terms(job, policy, site, federation, planned, asked, std, report_noise, epsilon=math.inf)
     terms = replace(terms, held=held, table=table)
+    return _with_cost(replace(terms, finals=_finals(terms)))
+
+
+def _split(job: Job, site: str, records: Federation) -> tuple[Federation, Federation | None]:
+    """The records for training and those held back, if enough are left to train on."""
+    federation, held = split(job, records)
+    if held is not None and federation.records < (least := job.least_records(site)):
+        raise RequestError(
+            f"the job counts on {least} records at {site} besides those held back for evaluation, "
+            f"not {federation.records}"
+        )
+    return federation, held
+
+
+def _target(job: Job, site: str, federation: Federation, planned: int) -> Target:
+    """What the job promises to each record of a site; stricter if the whole site is promised something, too."""
+    target, whole = job.target(site), job.client_target()
+    if whole is None:
+        return target
+    stricter = protect_clients(job.algorithm, federation, releases=planned, privacy=target, clients=whole)
+    return stricter if isinstance(stricter, Target) else target
+
+
+def _finals(terms: Terms) -> dict[Final, FinalTerms]:
+    """Noise and number of records of everything that is released after the last round."""
     finals = {
         asked.name: FinalTerms(asked.noise_multiplier, terms.records_for(asked.name).records)
-        for asked in job.finals
+        for asked in terms.job.finals
     }
-    for asked_for in job.finals:
-        asked_for.check_size(finals[asked_for.name].records)
-    terms = replace(terms, finals=finals)
-    cost = accounting.epsilon(terms.event(planned), policy.delta, policy.adjacency)
-    if job.summed and cost > policy.epsilon:
+    for asked in terms.job.finals:
+        asked.check_size(finals[asked.name].records)
+    return finals
+
+
+def _with_cost(terms: Terms) -> Terms:
+    """The terms with what all planned releases cost; refused if the noise of all sites is too little for it."""
+    policy = terms.policy
+    cost = accounting.epsilon(terms.event(terms.planned), policy.delta, policy.adjacency)
+    if terms.job.summed and cost > policy.epsilon:
         raise RequestError(
-            f"the recipe asks for less noise than the policy: with the noise of all sites, {planned} rounds "
-            f"of {federation.records} records cost epsilon = {up_to(cost, 4)} at delta = {policy.delta:g}, "
-            f"{policy.adjacency}; the policy allows {policy.epsilon:g}"
+            "the recipe asks for less noise than the policy: with the noise of all sites, "
+            f"{terms.planned} rounds of {terms.records} records cost epsilon = {up_to(cost, 4)} at "
+            f"delta = {policy.delta:g}, {policy.adjacency}; the policy allows {policy.epsilon:g}"
         )
     return replace(terms, epsilon=cost)
 

@@ -1,24 +1,8 @@
 """A job: what all parties of a consortium agree to before the first message.
 
-A job file is a complete recipe plus a table that says who takes part and what a record looks like, because no
-party can see another's records:
-
-    [algorithm]
-    name = "soteriafl-sgd"
-    ...
-    [consortium]
-    sites = ["hospital-a", "hospital-b"]
-    feature_shape = [64]
-    classes = 10
-    min_records = 100       # with a shuffler or sums: every site has at least this many, and counts as having
-                            # no more; with sums also by site: { hospital-a = 1000, hospital-b = 200 }
-    [consortium.schema]     # what the silos' tables look like (`tacit.data.schema`); every silo checks its own
-    ...
-    [consortium.identities]
-    server = "5b7e..."      # public signing keys, made by `tacit provision`, which identify who signs
-    silos = { hospital-a = "90ac...", hospital-b = "17d3..." }
-
-The job's digest is in every request and certificate: a silo answers only for the job that it has.
+It is a complete recipe, and a table that says who takes part and what a record looks like, because no party can
+see another's records (`tacit.deploy.job_file`). The job's digest is in every request and certificate: a silo
+answers only for the job that it has.
 """
 
 from __future__ import annotations
@@ -28,9 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-import tomli_w
 import torch
 from torch import Tensor
 
@@ -45,19 +27,19 @@ from tacit.deploy.finals import Final
 from tacit.deploy.held_back import JobEvaluation
 from tacit.deploy.identities import Identities
 from tacit.deploy.job_checks import MOST_PARAMETERS, check_agreed, check_asked, sizes_matter
+from tacit.deploy.job_file import fields_of_job, job_text
 from tacit.deploy.job_noise import JobNoise
 from tacit.deploy.learning import JobRanges
-from tacit.deploy.report import Report, report_values
+from tacit.deploy.report import Report
 from tacit.deploy.site_records import blank_records
 from tacit.engine.choices import feature_norm, with_defaults
-from tacit.engine.files import toml_values
 from tacit.engine.fronts import as_given, model_and_records, with_features
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import broadcast, server_start
 from tacit.engine.targets import client_target, for_each_client
 from tacit.engine.weights import with_numbers
-from tacit.errors import RequestError, count, unknown_name
+from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.noise.randomness import Purpose, Randomness
@@ -123,14 +105,7 @@ class Job:
     @cached_property
     def text(self) -> str:
         """The job as TOML, which the parties exchange and sign."""
-        table: dict[str, Any] = {"sites": list(self.sites), "feature_shape": list(self.feature_shape)}
-        least = dict(self.min_records) if isinstance(self.min_records, Mapping) else self.min_records
-        optional = {"classes": self.classes, "min_records": least}
-        table |= {name: value for name, value in optional.items() if value is not None}
-        table |= report_values(self.report)
-        table |= {} if self.schema is None else {"schema": self.schema.to_values()}
-        table |= {} if self.identities is None else {"identities": self.identities.to_values()}
-        return self.recipe.to_toml() + "\n" + tomli_w.dumps({"consortium": table})
+        return job_text(self)
 
     @classmethod
     def from_text(
@@ -140,24 +115,7 @@ class Job:
 
         check: refuses recipes before anything of them is built: a model may be any function that is installed.
         """
-        values = toml_values(text, source)
-        table = values.pop("consortium", None)
-        if not isinstance(table, dict):
-            raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
-        known = ["sites", "feature_shape", "classes", "min_records", "report", "schema", "identities"]
-        for name in table:
-            if name not in known:
-                raise unknown_name(f"setting of [consortium] in {source}", name, known)
-        for name in known[:2]:
-            if not isinstance(table.get(name), list):
-                raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")
-        recipe = Recipe.from_toml(tomli_w.dumps(values), source)
-        check(recipe)
-        sites, shape = tuple(table["sites"]), tuple(table["feature_shape"])
-        report = Report.from_values(table["report"]) if "report" in table else None
-        named = Identities.from_values(table["identities"]) if "identities" in table else None
-        schema = Schema.from_values(table["schema"]) if "schema" in table else None
-        return cls(recipe, sites, shape, table.get("classes"), table.get("min_records"), report, named, schema)
+        return cls(**fields_of_job(text, source, check))
 
     @cached_property
     def digest(self) -> str:

@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.deploy.frames import Request, heads_to_values
-from tacit.deploy.guard import Terms
 from tacit.deploy.heads import Head
 from tacit.deploy.identities import check_own_key
 from tacit.deploy.ledger import Page
 from tacit.deploy.statements import MODEL_FILE, testify
+from tacit.deploy.terms import Terms
 from tacit.deploy.witness import Witness
 from tacit.engine.trained import Trained
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from tacit.deploy.computation import Computation
 from tacit.deploy.frames import Reply, Request, point_from_bytes, state_from_bytes
-from tacit.deploy.guard import Terms, admit
+from tacit.deploy.guard import admit
 from tacit.deploy.heads import Head
 from tacit.deploy.home import Home
 from tacit.deploy.job import Job
@@ -39,6 +39,7 @@ from tacit.deploy.silo_finals import SiloFinals
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
+from tacit.deploy.terms import Terms
 from tacit.deploy.witness import HeadsError
 from tacit.errors import MessageError
 from tacit.federation import Federation

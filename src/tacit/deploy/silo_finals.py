@@ -10,7 +10,6 @@ from torch import Tensor
 
 from tacit.deploy.final_release import FinalRelease
 from tacit.deploy.frames import Request
-from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.ledger import Page
 from tacit.deploy.ledger_account import LedgerRun
@@ -20,6 +19,7 @@ from tacit.deploy.seam import Code
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.silo_rounds import Moment, SiloRounds, refusing_sums
 from tacit.deploy.summing import SiloSums
+from tacit.deploy.terms import Terms
 
 
 class SiloFinals:

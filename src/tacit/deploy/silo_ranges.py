@@ -8,12 +8,12 @@ from typing import Any
 
 from tacit.deploy.computation import Computation
 from tacit.deploy.frames import Request
-from tacit.deploy.guard import Terms
 from tacit.deploy.ledger import Page
 from tacit.deploy.ledger_account import LedgerRun
 from tacit.deploy.parts import Part
 from tacit.deploy.refusals import RefusedError
 from tacit.deploy.seam import Code
+from tacit.deploy.terms import Terms
 from tacit.errors import MessageError
 from tacit.side.ranges import STEPS
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.deploy.frames import Request
-from tacit.deploy.guard import Terms
 from tacit.deploy.home import Home
 from tacit.deploy.ledger import Page
 from tacit.deploy.ledger_account import Account, LedgerRun
@@ -24,6 +23,7 @@ from tacit.deploy.seam import Code
 from tacit.deploy.silo_memory import Fingerprint, Memory, new_secret
 from tacit.deploy.silo_ranges import SiloRanges
 from tacit.deploy.summing import SiloSums
+from tacit.deploy.terms import Terms
 from tacit.engine.round import ClientState, client_start
 from tacit.errors import DataError, MessageError
 from tacit.federation import Federation

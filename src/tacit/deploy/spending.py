@@ -11,10 +11,10 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tacit.deploy.guard import Terms
 from tacit.deploy.home import LEDGER, look
 from tacit.deploy.ledger_account import Account
 from tacit.deploy.policy import Policy
+from tacit.deploy.terms import Terms
 from tacit.errors import RequestError, TacitError
 from tacit.privacy import Adversary, epsilon
 from tacit.privacy.accountant.cost import finite

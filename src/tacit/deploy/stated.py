@@ -19,10 +19,11 @@ from dp_accounting import DpEvent
 from tacit.deploy.claims import accountant, claims, whole_site
 from tacit.deploy.final_release import FinalTerms
 from tacit.deploy.finals import Final
-from tacit.deploy.guard import Terms, level, noise_std
+from tacit.deploy.guard import level, noise_std
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
 from tacit.deploy.spent import WEAKEST_FIRST, Spent, finals_in, learned_in
+from tacit.deploy.terms import Terms
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.groups import group_epsilon

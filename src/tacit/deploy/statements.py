@@ -14,11 +14,11 @@ from torch import Tensor
 
 from tacit.deploy.claims import accountant
 from tacit.deploy.finals import Final
-from tacit.deploy.guard import Terms
 from tacit.deploy.job import Job
 from tacit.deploy.learning import Ranges
 from tacit.deploy.signatures import sign
 from tacit.deploy.stated import LEDGER_FILE, Stated
+from tacit.deploy.terms import Terms
 from tacit.engine.files import write_atomically
 from tacit.engine.model_card import ModelCard
 from tacit.engine.trained import Trained
