@@ -84,11 +84,15 @@ def drafted_target(column: pd.Series[Any], task: str | None, comments: dict[str,
 
 def goal_of(column: pd.Series[Any], target: Predicted) -> Goal:
     """The target of every row, as numbers."""
+    import pandas as pd
+
     column, _ = without_gaps(column)
     if not target.classed:
         return Goal(column.to_numpy(dtype=np.float64, na_value=np.nan), classed=False)
-    codes = column.map(Places(target.classes).get, na_action="ignore")
-    return Goal(codes.to_numpy(dtype=np.float64, na_value=np.nan), classed=True)
+    codes, found = pd.factorize(column)
+    places = map(Places(target.classes).get, found)
+    table = np.array([*(np.nan if place is None else float(place) for place in places), np.nan])
+    return Goal(table[codes], classed=True)
 
 
 def rows_without(goal: Goal, comments: dict[str, str]) -> list[str]:

@@ -167,6 +167,8 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
 def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     """Text as numbers, with thousands separators, a currency or a percent sign, too; what is none is missing.
 
+    Only different texts are read.
+
     >>> import pandas as pd
     >>> as_numbers(pd.Series(["1,234.5", "$ 20", "7%", "12,5", "many"])).tolist()
     [1234.5, 20.0, 7.0, nan, nan]
@@ -175,14 +177,25 @@ def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
 
     if pd.api.types.is_numeric_dtype(column):
         return column
-    numbers = pd.to_numeric(column, errors="coerce")
-    left = (numbers.isna() & column.notna()).to_numpy()
+    codes, found = pd.factorize(column)
+    each = _read_numbers(pd.Series(found)).to_numpy()
+    if (codes < 0).any():
+        each = np.append(each.astype(np.float64), np.nan)
+    return pd.Series(each[codes], index=column.index, name=column.name)
+
+
+def _read_numbers(words: pd.Series[Any]) -> pd.Series[Any]:
+    """Different texts as numbers."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(words, errors="coerce")
+    left = numbers.isna().to_numpy()
     if left.any():
-        written = column[left].astype(str).str.strip()
+        written = words[left].astype(str).str.strip()
         plain = written.where(written.str.fullmatch(_WRITTEN_NUMBER)).str.replace(_DECORATION, "", regex=True)
         values = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
         values[left] = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = pd.Series(values, index=column.index, name=column.name)
+        numbers = pd.Series(values)
     return numbers
 
 
