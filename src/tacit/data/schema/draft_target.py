@@ -16,7 +16,7 @@ from tacit.data.schema.guess import (
     within_reach,
     without_gaps,
 )
-from tacit.data.schema.plain import Places
+from tacit.data.schema.plain import Places, as_text, spelled
 from tacit.data.schema.tails import KEPT, Goal, kept, wider
 from tacit.errors import DataError, RequestError
 
@@ -116,6 +116,19 @@ def rows_of_nobody(role: str, column: str, share: float, comments: dict[str, str
         f"{_percent(share)} of the rows name no {role} in {column}, and are left out. To keep them, fill these "
         f"gaps in the table: {filled}."
     ]
+
+
+def in_spellings(role: str, column: pd.Series[Any]) -> list[str]:
+    """What to say about clients or persons whose names differ in case or space alone: they count as different."""
+    names: dict[str, str] = {}
+    for name in dict.fromkeys(map(as_text, column.dropna().unique())):
+        other = names.setdefault(spelled(name), name)
+        if other != name:
+            return [
+                f"{column.name} has names that differ in case or space alone, such as {other!r} and {name!r}. "
+                f"They count as two {role}s: if they are one, correct the table."
+            ]
+    return []
 
 
 def about_tail(target: Predicted, goal: Goal, comments: dict[str, str]) -> list[str]:

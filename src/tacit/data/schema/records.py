@@ -227,7 +227,10 @@ def _labels(frame: pd.DataFrame, column: str | None, where: str, what: str) -> V
             f"{where}: column {column!r} names the {what} of every row, but row {row} has a gap: fill it, or set "
             f'missing = "leave-out" in [{what}] of the schema'
         )
-    labels: Vector = frame[column].to_numpy()
+    names = frame[column]
+    if names.dtype.kind not in "biufM":
+        names = names.map(lambda name: name.strip() if isinstance(name, str) else name)
+    labels: Vector = names.to_numpy()
     return labels
 
 

@@ -63,7 +63,7 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
         codes = _codes(column, target.classes, name, "classes", strict=True)
         _refuse_gaps(codes, column, name)
         return codes.astype(np.int64)
-    numbers = _numbers(column, name)
+    numbers = _numbers(column, name, target.unit)
     _refuse_gaps(numbers, column, name)
     low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
@@ -81,7 +81,8 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
     said = [(f"column {c.name!r}", c, values[:, place]) for place, c in enumerate(schema.columns)]
     target: list[tuple[str, Column | Predicted, Vector]] = []
     if schema.target.typical is not None:
-        numbers = _numbers(with_gaps(frame[schema.target.column], gaps_of(schema.target)), where)
+        column = with_gaps(frame[schema.target.column], gaps_of(schema.target))
+        numbers = _numbers(column, where, schema.target.unit)
         target = [(f"target {schema.target.column!r}", schema.target, numbers)]
     for name, part, column in [*said, *target]:
         known = column[~np.isnan(column)] if part.typical is not None else column[:0]
@@ -136,7 +137,7 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
     elif said.type == "date":
         values = _days(column, said, name, strict)
     else:
-        values = _numbers(column, name)
+        values = _numbers(column, name, said.unit)
     if strict and said.missing == "refuse" and bool(np.isnan(values).any()):
         row = column.index[int(np.isnan(values).argmax())]
         raise DataError(
@@ -149,8 +150,8 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
     return values
 
 
-def _numbers(column: pd.Series[Any], name: str) -> Vector:
-    numbers = as_numbers(column)
+def _numbers(column: pd.Series[Any], name: str, unit: str) -> Vector:
+    numbers = as_numbers(column, unit)
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
         row = int(wrong.argmax())
@@ -164,12 +165,14 @@ def _numbers(column: pd.Series[Any], name: str) -> Vector:
     return values
 
 
-def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+def as_numbers(column: pd.Series[Any], unit: str = "") -> pd.Series[Any]:
     """Text as numbers, with thousands separators, a currency or a percent sign, too; what is none is missing.
 
-    Only different texts are read.
+    The unit may stand behind a number; another one makes it a word. Only different texts are read.
 
     >>> import pandas as pd
+    >>> as_numbers(pd.Series(["80 kg", "80", "80000 g"]), unit="kg").tolist()
+    [80.0, 80.0, nan]
     >>> as_numbers(pd.Series(["1,234.5", "$ 20", "7%", "12,5", "many"])).tolist()
     [1234.5, 20.0, 7.0, nan, nan]
     """
@@ -178,7 +181,10 @@ def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     if pd.api.types.is_numeric_dtype(column):
         return column
     codes, found = pd.factorize(column)
-    each = _read_numbers(pd.Series(found)).to_numpy()
+    words = pd.Series(found)
+    if unit:
+        words = words.map(lambda word: word.strip().removesuffix(unit) if isinstance(word, str) else word)
+    each = _read_numbers(words).to_numpy()
     if (codes < 0).any():
         each = np.append(each.astype(np.float64), np.nan)
     return pd.Series(each[codes], index=column.index, name=column.name)
