@@ -312,6 +312,14 @@ def test_months_that_lost_their_zero_as_numbers_are_refused(tmp_path: Path) -> N
         read(tmp_path / "own.csv", MONTH, ["2023.10", "2023.11"])
 
 
+def test_points_mark_thousands_before_a_decimal_comma(tmp_path: Path) -> None:
+    """As costs are written in much of Europe. Without a comma, a point may mean either, so both are not read."""
+    written = ["1.234,56 €", "234,56 €", "12,5", "1.234.567,0", "7"]
+    assert read(tmp_path / "own.csv", DOSE, written, ";") == [1234.56, 234.56, 12.5, 1234567, 7]
+    with pytest.raises(DataError, match=r"holds '1\.234,56', so '1\.250' may be a thousand times what its point"):
+        read(tmp_path / "own.csv", DOSE, ["1.250", "1.234,56"], ";")
+
+
 def test_commas_that_mark_thousands_are_refused_between_semicolons(tmp_path: Path) -> None:
     assert read(tmp_path / "own.csv", DOSE, ["1,234.5", "$20"], ";") == [1234.5, 20]
     with pytest.raises(DataError, match=r"column 'a' holds '1,234\.5', so '1,250' may be a thousand times"):

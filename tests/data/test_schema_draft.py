@@ -59,6 +59,30 @@ class TestNumbers:
         assert column([*np.linspace(0, 5, 40), np.inf]).missing == "indicate"
 
 
+class TestUnits:
+    """Numbers with their unit behind them."""
+
+    def test_the_unit_goes_into_the_schema(self) -> None:
+        found = column([*(f"{k} kg" for k in range(50, 90)), "n.a."])
+        assert (found.type, found.unit, found.gaps, found.range) == ("number", "kg", ("n.a.",), (50, 89))
+        draft = draft_schema(
+            table([f"{k % 90}.5 mg" for k in range(200)], weight=[f"{k % 60} kg" for k in range(200)]), target="y"
+        )
+        assert (draft.schema.target.unit, draft.schema.target.task) == ("mg", "regression")
+        assert {"y.unit", "weight.unit"} <= set(draft.schema.looked_at)
+
+    def test_another_unit_is_refused(self) -> None:
+        frame = table([1.5 * k for k in range(200)], weight=[f"{k % 60} kg" for k in range(200)])
+        schema = draft_schema(frame, target="y").schema
+        frame.loc[7, "weight"] = "7000 g"
+        with pytest.raises(DataError, match="row 8 holds '7000 g'"):
+            federate([TableSource(frame, "t", "one")], schema)
+
+    def test_few_or_mixed_ones_are_words(self) -> None:
+        assert column(["10s", "20s", "30s"]).type == "category"
+        assert "tell people apart" in str(drafted([f"{k}{'ab'[k % 2]}" for k in range(200)]))
+
+
 class TestWords:
     def test_none_is_an_answer_among_words(self) -> None:
         assert column(["belted", "none"]).categories == ("belted", "none")
@@ -92,6 +116,12 @@ class TestDates:
         other = written.replace("1990", "1993")
         found = column([written, other], "seen")
         assert (found.type, found.format, found.range) == ("date", format, (7305.0, 8766.0))
+
+    def test_years_of_two_digits(self) -> None:
+        recent = column([f"{k % 28 + 1:02}.03.{k % 20:02}" for k in range(100)], "seen")
+        assert (recent.type, recent.format) == ("date", "%d.%m.%y")
+        births = drafted([f"{k % 28 + 1:02}.03.{k % 100:02}" for k in range(100)], "born")
+        assert str(births).startswith("looked at: its years have two digits")
 
     def test_as_numbers(self) -> None:
         found = column([19900930, 19930101], "admission_date")
@@ -381,6 +411,19 @@ class TestSpellings:
     def test_the_most_common_spelling_stands_for_all(self) -> None:
         found = column(["Van", "Van", "Van", "van", "VAN ", "Box  Truck", "box truck", "box truck"])
         assert found.categories == ("Van", "box truck")
+
+    def test_answers_and_sexes_are_words_however_short(self) -> None:
+        assert column(["ja", "Ja", "JA", "ja", "nein"]).categories == ("ja", "nein")
+        assert column(["m", "m", "M", "w"]).categories == ("m", "w")
+
+    def test_clients_in_two_spellings_are_asked_about(self) -> None:
+        frame = table(["a", "b"] * 100, clinic=["West", "west", "West ", "Ost"] * 50, x=np.arange(200) % 7)
+        draft = draft_schema(frame, target="y")
+        assert draft.advice == (
+            "clinic has names that differ in case or space alone, such as 'West' and 'west'. They count as two "
+            "clients: if they are one, correct the table.",
+        )
+        assert federate([TableSource(frame, "t")], draft.schema).names == ("Ost", "West", "west")
 
     def test_short_words_may_be_codes(self) -> None:
         assert column(["AA", "Aa", "aa"]).categories == ("AA", "Aa", "aa")

@@ -6,7 +6,7 @@ import codecs
 import csv
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,10 @@ _OR_LATIN = "tacit-or-latin-1"
 """The name of what is done about bytes that are not UTF-8."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 """A number with a decimal comma, as it is read between semicolons."""
+_EUROPEAN = re.compile(r"([+-]?\s*[$€£]?\s*)(\d{1,3}(?:\.\d{3})+|\d+),(\d+)(\s*[%$€£]?)")
+"""The same with points that mark thousands, or a sign: 1.234,56 €."""
+_POINT = re.compile(r"\s*[+-]?\s*[$€£]?\s*\d{1,3}\.\d{3}\s*[%$€£]?\s*")
+"""With a point that may mark thousands, or decimals."""
 _THOUSAND = re.compile(r"\s*[+-]?\d{1,3},\d{3}\s*")
 """With a comma that may mark thousands, or decimals."""
 _THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})*(?:,\d{3}\.\d+|,\d{3},\d{3})\s*")
@@ -160,22 +164,29 @@ def _alone(column: pd.Series[Any], where: str, *, commas: bool) -> pd.Series[Any
         return column
     codes, found = pd.factorize(column)
     words = [one for one in found if isinstance(one, str)]
-    if not any(DECIMAL_COMMA.fullmatch(one.strip()) for one in words):
+    european = {one: said for one in words if (said := _EUROPEAN.fullmatch(one.strip()))}
+    if not european:
         return column
-    either = next((one for one in words if _THOUSAND.fullmatch(one)), None)
-    thousands = next((one for one in words if _THOUSANDS.fullmatch(one)), None)
-    if either is not None and thousands is not None:
-        raise DataError(
-            f"{where} holds {thousands!r}, so {either!r} may be a thousand times what its comma says between "
-            "semicolons: write numbers without separators of thousands"
-        )
-    read = [
-        one.replace(",", ".") if isinstance(one, str) and DECIMAL_COMMA.fullmatch(one.strip()) else one
-        for one in found
-    ]
+    _refuse_either(words, _THOUSAND, _THOUSANDS.fullmatch, where, "its comma says between semicolons")
+    _refuse_either(words, _POINT, lambda one: one in european and "." in one, where, "its point says")
+    plain = {one: f"{said[1]}{said[2].replace('.', '')}.{said[3]}{said[4]}" for one, said in european.items()}
+    read = [plain.get(one, one) for one in found]
     made = pd.Series(np.array([*read, np.nan], dtype=object)[codes], index=column.index, name=column.name)
     numbers = pd.to_numeric(made, errors="coerce")
     return numbers if numbers.notna().equals(made.notna()) else made
+
+
+def _refuse_either(
+    words: list[str], either: re.Pattern[str], thousands: Callable[[str], object], where: str, what: str
+) -> None:
+    """Refuses a number whose separator may mark decimals, where another one's marks thousands."""
+    unclear = next((one for one in words if either.fullmatch(one)), None)
+    surely = next((one for one in words if thousands(one)), None)
+    if unclear is not None and surely is not None:
+        raise DataError(
+            f"{where} holds {surely!r}, so {unclear!r} may be a thousand times what {what}: write numbers "
+            "without separators of thousands"
+        )
 
 
 def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:

@@ -124,8 +124,8 @@ def hold_back(federation: Federation, share: float, seed: int) -> tuple[Federati
     """
     if not 0 < share <= 0.5:
         raise RequestError(
-            "evaluation.held_back (--evaluate) is the share of each client's records to evaluate on, such as "
-            f"0.2. It must be above 0 and at most 0.5, not {share!r}"
+            f"evaluation.held_back = {share!r} (--evaluate) must be above 0 and at most 0.5: it is the share of "
+            "each client's records to evaluate on, such as 0.2"
         )
     if int(federation.sizes.min()) < 2:
         raise DataError(

@@ -85,10 +85,14 @@ def in_order(names: Vector) -> Vector:
     return numbers
 
 
-def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+def as_numbers(column: pd.Series[Any], unit: str = "") -> pd.Series[Any]:
     """Text as numbers, with thousands separators, a currency or a percent sign, too; what is none is missing.
 
+    The unit may stand behind a number; another one makes it a word. Only different texts are read.
+
     >>> import pandas as pd
+    >>> as_numbers(pd.Series(["80 kg", "80", "80000 g"]), unit="kg").tolist()
+    [80.0, 80.0, nan]
     >>> as_numbers(pd.Series(["1,234.5", "$ 20", "7%", "12,5", "many"])).tolist()
     [1234.5, 20.0, 7.0, nan, nan]
     """
@@ -99,16 +103,27 @@ def as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     if column.dtype.kind in "mMc" or isinstance(column.dtype, pd.PeriodDtype):
         # pandas counts times in units that depend on the column, and makes a number of their gaps.
         return pd.Series(np.nan, index=column.index, name=column.name)
-    numbers = pd.to_numeric(column, errors="coerce")
-    if numbers.dtype.kind == "c":
-        numbers = pd.to_numeric(column.map(as_text, na_action="ignore"), errors="coerce")
-    left = (numbers.isna() & column.notna()).to_numpy()
+    if column.dtype == object:
+        # As in a column of truth values alone, which becomes one of objects by a single gap.
+        column = column.map(lambda cell: float(cell) if isinstance(cell, bool | np.bool_) else cell)
+    codes, found = distinct_cells(column)
+    words = pd.Series(found, dtype=object)
+    if unit:
+        words = words.map(lambda word: word.strip().removesuffix(unit) if isinstance(word, str) else word)
+    each = np.append(_read_numbers(words), np.nan)
+    return pd.Series(each[codes], index=column.index, name=column.name)
+
+
+def _read_numbers(words: pd.Series[Any]) -> Vector:
+    """Different texts as numbers."""
+    import pandas as pd
+
+    numbers: Vector = pd.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    left = np.isnan(numbers)
     if left.any():
-        written = column[left].astype(str).str.strip()
+        written = words[left].astype(str).str.strip()
         plain = written.where(written.str.fullmatch(_WRITTEN_NUMBER)).str.replace(_DECORATION, "", regex=True)
-        values = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-        values[left] = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = pd.Series(values, index=column.index, name=column.name)
+        numbers[left] = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     return numbers
 
 

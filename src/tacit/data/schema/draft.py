@@ -21,12 +21,13 @@ from tacit.data.schema.draft_target import (
     about_tail,
     drafted_target,
     goal_of,
+    in_spellings,
     rows_of_nobody,
     rows_without,
 )
 from tacit.data.schema.encode import terms
 from tacit.data.schema.giveaways import about_giveaways
-from tacit.data.schema.guess import PERSONS, TARGETS, nothing_as_gap, without_gaps
+from tacit.data.schema.guess import PERSONS, TARGETS, nothing_as_gap, without_gaps, without_unit
 from tacit.data.schema.places import may_name, named_places
 from tacit.data.schema.plain import briefly
 from tacit.data.schema.repeats import MOST_ROWS, overlooked_persons
@@ -117,7 +118,13 @@ def draft_schema(
         person = next((name for name in called if _may_name_persons(frame[name])), None)
         if person is not None:
             comments["person.column"] = "looked at: some values repeat, so one person seems to have several rows"
+    numbers, unit = without_unit(frame[target])
+    if unit and task not in ("binary", "multiclass"):
+        frame[target] = numbers
     predicted = drafted_target(frame[target], task, comments)
+    if unit and not predicted.classed:
+        comments["target.unit"] = "looked at: it stands behind the numbers"
+        predicted = replace(predicted, unit=unit)
     goal = goal_of(frame[target], predicted)
     columns: list[Column] = []
     asked = _asked_out(leave_out, [*names, *doubled], (target, client, person))
@@ -131,6 +138,8 @@ def draft_schema(
         found = drafted_column(name, frame[name], goal, comments, coded=name in places)
         if isinstance(found, Column):
             columns.append(found)
+            if f"{name}.unit" in comments:
+                frame[name], _ = without_unit(frame[name])
         else:
             left_out[name] = found
     if not columns:
@@ -142,10 +151,12 @@ def draft_schema(
     with_sums = has_room(units, 1, features)
     room = with_sums if trust == "sum" else has_room(units, holders, features)
     advice = rows_without(goal, comments)
-    without = {role: column for role, column in (("client", client), ("person", person)) if column is not None}
-    without = {role: column for role, column in without.items() if frame[column].isna().any()}
-    for role, column in without.items():
-        advice += rows_of_nobody(role, column, float(frame[column].isna().mean()), comments)
+    roles = {role: name for role, name in (("client", client), ("person", person)) if name is not None}
+    without = [role for role, name in roles.items() if frame[name].isna().any()]
+    for role, name in roles.items():
+        if role in without:
+            advice += rows_of_nobody(role, name, float(frame[name].isna().mean()), comments)
+        advice += in_spellings(role, frame[name])
     if person is None:
         dated = {column.name for column in columns if column.type == "date"}
         asked_about = [name for name in names if name not in (target, client, *dated)]

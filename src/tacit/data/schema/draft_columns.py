@@ -21,7 +21,9 @@ from tacit.data.schema.guess import (
     nice_middle,
     nice_range,
     rows_by_value,
+    short_date_format,
     without_gaps,
+    without_unit,
 )
 from tacit.data.schema.tails import Goal
 
@@ -41,6 +43,9 @@ than this have, too. Nothing can be learned of them, and their names would say w
 BY_CHANCE = 20.0
 """If so many pairs of rows would share a whole number by chance and none does, the numbers measure nothing."""
 
+HALF_A_CENTURY = 50 * 365.25
+"""In days. Dates with short years that seem to lie farther apart may be of two centuries."""
+
 SKEWED = 20.0
 """From this ratio of the 99th percentile to the median on, a logarithmic scale is proposed."""
 
@@ -49,6 +54,14 @@ def drafted_column(
     name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str], coded: bool
 ) -> Column | str:
     """A proposed column, or the reason why it is left out."""
+    found: Column | str
+    numbers, unit = without_unit(column)
+    if unit:
+        said = dict(comments)
+        found = drafted_column(name, numbers, goal, said, coded)
+        if isinstance(found, Column) and found.type == "number":
+            comments |= said | {f"{name}.unit": "looked at: it stands behind the numbers"}
+            return replace(found, unit=unit)
     identifies = is_identifier(name)
     if identifies and (column.nunique() > FEW_CODES or len(column) < SHARED * FEW_CODES):
         return "its name says that it identifies people or rows"
@@ -63,7 +76,7 @@ def drafted_column(
     if identifies:
         comments[f"{name}.identifier"] = "looked at: so few different values identify nobody"
         comments[f"{name}.categories"] = LOOKED
-        found: Column | str = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
+        found = Column(name, "category", categories=tuple(distinct(known)), identifier=False)
     else:
         found = _described(name, known, values, goal, comments, coded)
     if isinstance(found, str):
@@ -83,6 +96,11 @@ def _described(
     if is_truth(known):
         return Column(name, "category", categories=("false", "true"))
     format = date_format(name, known)
+    if format is None and (short := short_date_format(known)) is not None:
+        dates = as_dates(known, short)
+        if (dates.max() - dates.min()).days > HALF_A_CENTURY:
+            return "looked at: its years have two digits, so 31 may be 1931 or 2031. Write four"
+        format = short
     if format is not None:
         days = as_dates(known, format).to_numpy(dtype="datetime64[D]").astype(np.float64)
         comments[f"{name}.range"] = LOOKED

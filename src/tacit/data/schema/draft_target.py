@@ -16,7 +16,7 @@ from tacit.data.schema.guess import (
     within_reach,
     without_gaps,
 )
-from tacit.data.schema.plain import Places
+from tacit.data.schema.plain import Places, as_text, spelled
 from tacit.data.schema.tails import KEPT, Goal, kept, wider
 from tacit.errors import DataError, RequestError
 
@@ -84,11 +84,15 @@ def drafted_target(column: pd.Series[Any], task: str | None, comments: dict[str,
 
 def goal_of(column: pd.Series[Any], target: Predicted) -> Goal:
     """The target of every row, as numbers."""
+    import pandas as pd
+
     column, _ = without_gaps(column)
     if not target.classed:
         return Goal(column.to_numpy(dtype=np.float64, na_value=np.nan), classed=False)
-    codes = column.map(Places(target.classes).get, na_action="ignore")
-    return Goal(codes.to_numpy(dtype=np.float64, na_value=np.nan), classed=True)
+    codes, found = pd.factorize(column)
+    places = map(Places(target.classes).get, found)
+    table = np.array([*(np.nan if place is None else float(place) for place in places), np.nan])
+    return Goal(table[codes], classed=True)
 
 
 def rows_without(goal: Goal, comments: dict[str, str]) -> list[str]:
@@ -112,6 +116,19 @@ def rows_of_nobody(role: str, column: str, share: float, comments: dict[str, str
         f"{_percent(share)} of the rows name no {role} in {column}, and are left out. To keep them, fill these "
         f"gaps in the table: {filled}."
     ]
+
+
+def in_spellings(role: str, column: pd.Series[Any]) -> list[str]:
+    """What to say about clients or persons whose names differ in case or space alone: they count as different."""
+    names: dict[str, str] = {}
+    for name in dict.fromkeys(map(as_text, column.dropna().unique())):
+        other = names.setdefault(spelled(name), name)
+        if other != name:
+            return [
+                f"{column.name} has names that differ in case or space alone, such as {other!r} and {name!r}. "
+                f"They count as two {role}s: if they are one, correct the table."
+            ]
+    return []
 
 
 def about_tail(target: Predicted, goal: Goal, comments: dict[str, str]) -> list[str]:

@@ -66,6 +66,12 @@ MOSTLY, FEW_WORDS = 0.9, 10
 LONG_WORD = 3
 """Words of so many letters mean the same in capitals."""
 
+SHORT_WORDS = frozenset(["f", "h", "j", "m", "n", "o", "w", "y", "ja", "no", "si"])
+"""So do these short ones: answers, and sexes."""
+
+WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)*)\s*([^\W\d_][^\d\s.,;:-]*)")
+PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
+
 CENTRAL = (0.4, 0.6)
 """If the median lies elsewhere in the range, it is proposed as the middle."""
 
@@ -85,6 +91,8 @@ DAYS = (
 )
 DATE_FORMATS = ("", *DAYS, *(f"{day} {time}" for day in DAYS[:4] for time in ("%H:%M:%S", "%H:%M")))
 COMPACT_DATE = "%Y%m%d"
+SHORT_YEARS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%b-%y")
+"""With years of two digits: 31 is read as 2031, 69 as 1969."""
 
 
 def is_number(column: pd.Series[Any]) -> bool:
@@ -163,6 +171,33 @@ def date_format(name: str, known: pd.Series[Any]) -> str | None:
         written = "date" in name.lower() and bool(((known >= 19_000_101) & (known <= 21_001_231)).all())
         return COMPACT_DATE if written and _are_dates(known.astype("int64"), COMPACT_DATE) else None
     return next((format for format in DATE_FORMATS if _are_dates(known, format)), None)
+
+
+def short_date_format(known: pd.Series[Any]) -> str | None:
+    """How dates with years of two digits are written; None if the column holds no such dates."""
+    if is_number(known):
+        return None
+    return next((format for format in SHORT_YEARS if _are_dates(known, format)), None)
+
+
+def without_unit(column: pd.Series[Any]) -> tuple[pd.Series[Any], str]:
+    """A column of many numbers with one unit behind them ("80 kg") without it, and the unit; "" for any other."""
+    import pandas as pd
+
+    if is_number(column) or is_truth(column) or column.dtype.kind == "M":
+        return column, ""
+    codes, found = pd.factorize(column)
+    words = [as_text(word) for word in found]
+    read = [WITH_UNIT.fullmatch(word) for word in words]
+    units = {said[2] for said in read if said}
+    others = [word for word, said in zip(words, read, strict=True) if not said]
+    if len(units) != 1 or len(words) - len(others) <= MANY:
+        return column, ""
+    if not all(word.lower() in GAP_WORDS | NOTHING_WORDS or PLAIN_NUMBER.fullmatch(word) for word in others):
+        return column, ""
+    plain = [said[1] if said else word for word, said in zip(words, read, strict=True)]
+    table = np.array([*plain, np.nan], dtype=object)
+    return pd.Series(table[codes], index=column.index, name=column.name), units.pop()
 
 
 def _are_dates(known: pd.Series[Any], format: str) -> bool:
@@ -249,4 +284,4 @@ def rows_by_value(known: pd.Series[Any]) -> dict[str, int]:
 
 
 def _spelling(word: str) -> str:
-    return spelled(word) if len(word) >= LONG_WORD else word
+    return spelled(word) if len(word) >= LONG_WORD or spelled(word) in SHORT_WORDS else word

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.data.encode import Vector
 from tacit.data.schema.guess import is_number, is_truth
-from tacit.data.schema.plain import briefly
+from tacit.data.schema.plain import briefly, spelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,9 @@ def shared(name: str, frame: pd.DataFrame) -> list[str]:
     others = [other for other in frame.columns if other != name]
     equal: dict[str, tuple[Vector, Vector]] = {}
     for other in others:
-        parts = np.split(pd.factorize(frame[other].to_numpy()[rows], use_na_sentinel=False)[0], ends)
+        values = frame[other].iloc[rows]
+        values = values if is_number(values) or is_truth(values) else values.map(spelled, na_action="ignore")
+        parts = np.split(pd.factorize(values, use_na_sentinel=False)[0], ends)
         equal[other] = parts[0] == parts[1], parts[2] == parts[3]
     if not others:
         return []

@@ -57,7 +57,7 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
         codes = _codes(column, target.classes, name, "classes", strict=True)
         _refuse_gaps(codes, column, name)
         return codes.astype(np.int64)
-    numbers = _numbers(column, name)
+    numbers = _numbers(column, name, target.unit)
     _refuse_gaps(numbers, column, name)
     low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
@@ -75,7 +75,8 @@ def check_typical(frame: pd.DataFrame, schema: Schema, values: Vector, where: st
     said = [(f"column {c.name!r}", c, values[:, place]) for place, c in enumerate(schema.columns)]
     target: list[tuple[str, Column | Predicted, Vector]] = []
     if schema.target.typical is not None:
-        numbers = _numbers(with_gaps(frame[schema.target.column], gaps_of(schema.target)), where)
+        column = with_gaps(frame[schema.target.column], gaps_of(schema.target))
+        numbers = _numbers(column, where, schema.target.unit)
         target = [(f"target {schema.target.column!r}", schema.target, numbers)]
     for name, part, column in [*said, *target]:
         known = column[~np.isnan(column)] if part.typical is not None else column[:0]
@@ -130,7 +131,7 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
     elif said.type == "date":
         values = _days(column, said, name, strict)
     else:
-        values = _numbers(column, name)
+        values = _numbers(column, name, said.unit)
     if strict and said.missing == "refuse" and bool(np.isnan(values).any()):
         row = column.index[int(np.isnan(values).argmax())]
         raise DataError(
@@ -143,8 +144,8 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
     return values
 
 
-def _numbers(column: pd.Series[Any], name: str) -> Vector:
-    numbers = as_numbers(column)
+def _numbers(column: pd.Series[Any], name: str, unit: str) -> Vector:
+    numbers = as_numbers(column, unit)
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
         row = int(wrong.argmax())
