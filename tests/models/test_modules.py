@@ -69,6 +69,7 @@ class Unusual(nn.Module):
         self.untold = nn.Linear(8, 4)
         self.constant = nn.Linear(4, 4)
         self.scale = nn.Parameter(torch.ones(4))
+        self.temperature = nn.Parameter(torch.tensor(1.5))
         self.last = nn.Linear(4, CLASSES)
         self.last.bias.requires_grad_(False)
 
@@ -78,7 +79,7 @@ class Unusual(nn.Module):
         with torch.no_grad():
             told = self.untold(x)
         y = self.decayed(x) * self.decayed.weight.square().sum() + told * 0.1
-        return self.last(y * self.scale + self.constant(torch.ones(1, 4, dtype=x.dtype)))  # type: ignore[no-any-return]
+        return self.last(y * self.scale / self.temperature + self.constant(torch.ones(1, 4, dtype=x.dtype)))  # type: ignore[no-any-return]
 
 
 class Sequence(nn.Module):

@@ -56,7 +56,7 @@ class Capture:
         """The gradient of each record's loss, at one point or at one per client; the batch must not be empty."""
         pieces = point.detach().split([shape.numel() for shape in self.shapes.values()], dim=-1)
         named = zip(self.shapes.items(), pieces, strict=True)
-        parts = {name: piece.unflatten(-1, shape) for (name, shape), piece in named}
+        parts = {name: piece.reshape((*piece.shape[:-1], *shape)) for (name, shape), piece in named}
         clients = Owners.of(batch.counts, batch.features.device)
         if self.chain is not None:
             try:
@@ -97,7 +97,9 @@ class Capture:
         return self._layered(tape.uses, written, batch)
 
     def _layered(self, uses: Sequence[Use], written: Mapping[str, Tensor], batch: Batch) -> LayeredGradients:
-        shares: dict[str, Share] = {name: WrittenShare(rows.flatten(1)) for name, rows in written.items()}
+        shares: dict[str, Share] = {
+            name: WrittenShare(rows.reshape(len(rows), -1)) for name, rows in written.items()
+        }
         for use in uses:
             shares.update(use.shares())
         numbers = sum(use.numbers for use in uses) + sum(rows.numel() for rows in written.values())
