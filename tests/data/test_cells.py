@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tacit.data.files import read_table
-from tacit.data.schema import Column, Predicted, Schema
+from tacit.data.schema import Column, Predicted, Schema, draft_schema
 from tacit.data.schema.records import TableSource, by_client, federate
 from tacit.data.schema.values import table_values
 from tacit.errors import DataError
@@ -74,6 +74,12 @@ def test_times_and_lists_are_no_numbers(cells: Any) -> None:
     """A time counted in units that depend on its column, and its gap was the least number of all."""
     with pytest.raises(DataError, match="column 'a' must hold numbers"):
         table_values(pd.DataFrame({"a": cells}), Schema(ILL, (DOSE,)))
+
+
+def test_a_draft_leaves_lists_out() -> None:
+    frame = pd.DataFrame({"age": [30.5, 41.0] * 20, "codes": [["x"], ["y", "z"]] * 20, "ill": ["no", "yes"] * 20})
+    drafted = draft_schema(frame, target="ill").schema
+    assert drafted.left_out["codes"] == "looked at: a cell holds several values"
 
 
 NUMBERED = Schema(

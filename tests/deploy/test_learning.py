@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from tacit.privacy import events
 from tacit.privacy.accountant import accounting
 from tacit.report.dossier import dossier
 from tacit.report.run_page import Repeat
-from tacit.side.ranges import STEPS
+from tacit.side.ranges import STEPS, range_sums
 
 SCHEMA = Schema(
     Predicted("ill", "binary", classes=("no", "yes")),
@@ -223,6 +224,20 @@ def test_a_step_is_answered_once_and_none_after_training_began(make: Callable[..
     changed = replace(train, learned=np.full(2, 0.1).tobytes() * STEPS, round=1)
     assert asked(changed.encode()).code is Code.CHANGED_POINT, "a run keeps its ranges"
     assert asked(replace(train, learned=row * STEPS, round=1).encode(), party.silo("lyon")).code is Code.OK
+
+
+def test_what_a_silo_sends_has_the_noise_that_is_charged(make: Callable[..., Party]) -> None:
+    party = make(noise="lattice")
+    ranges, own = party.job.ranges, party.silo("lyon").terms.table
+    assert ranges is not None
+    assert own is not None
+    search, step = ranges.search(b"")
+    exact = range_sums(search, own.numbers, torch.tensor([len(own.numbers)]))[0]
+    drawn = torch.tensor([ranges.measure(own.numbers, search, step, 0) for _ in range(600)]) - exact
+    assert len({tuple(row) for row in drawn.tolist()}) == 600, "noise of the operating system"
+    # 1,200 draws: a relative deviation of 2%, of which this is five.
+    bound = math.sqrt(len(ranges.limits) / 2)
+    assert float(drawn.std()) == pytest.approx(ranges.noise_multiplier * bound, rel=0.1)
 
 
 def test_whatever_is_searched_the_records_never_refuse(make: Callable[..., Party]) -> None:

@@ -225,6 +225,46 @@ def test_a_silo_that_vanished_comes_back_in_the_next_batch(consortium: Make) -> 
     assert reports[3].problems == {"site-2": Code.SUM_REFUSED}
 
 
+def test_a_message_under_the_keys_of_an_earlier_batch_is_not_counted(
+    consortium: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would make a quorum of which too few can be opened, for ever."""
+    made, gone, last = consortium(**{**RECORDS, "rounds": 5}), {"site-4"}, set[str]()
+
+    def fault(site: str) -> str:
+        if site in last:
+            # One message is late.
+            last.clear()
+            return "lose-request"
+        return "lose-request" if site in gone else NO_FAULT
+
+    def progress(report: Any) -> None:
+        # Site 4 comes back, so there is a new batch; site 2 misses it, and has keys of the one before.
+        gone.clear()
+        if report.round == 2:
+            gone.add("site-2")
+
+    deliver = summed.Summed._deliver
+
+    def delivered(self: summed.Summed, *asked: Any) -> None:
+        deliver(self, *asked)
+        if "site-2" in gone:
+            gone.clear()
+            last.add("site-3")
+
+    monkeypatch.setattr(summed.Summed, "_deliver", delivered)
+    reports: list[Any] = []
+
+    def noted(report: Any) -> None:
+        reports.append(report)
+        progress(report)
+
+    made.server(made.backend(fault), progress=noted, quorum=4).run()
+    assert [report.problems for report in reports] == [
+        {"site-4": Code.NO_ANSWER}, {"site-4": Code.SUM_REFUSED}, {"site-2": Code.SUM_REFUSED}, {}, {},
+    ]  # fmt: skip
+
+
 def test_too_few_silos_stop_the_run_and_nothing_opens(consortium: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, opened = _observed(monkeypatch)
     made = consortium(**RECORDS)

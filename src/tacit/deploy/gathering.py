@@ -131,6 +131,8 @@ class Gathering:
             return Code.REPLAYED
         if not self.heads.answered(site, reply.head, run=request.run, round=request.round):
             return Code.BAD_MESSAGE
+        if (refused := self.reader.refusal(site)) is not None:
+            return refused
         content = self.reader.read(reply.body)
         return Code.BAD_MESSAGE if content is None else Message(reply, content)
 

@@ -45,6 +45,10 @@ class Reader(Protocol):
         """Do what must be done before the sites are asked for their messages."""
         ...
 
+    def refusal(self, site: str) -> Code | None:
+        """Why no message of a site can be used in the prepared round, whatever it sends; None if one can."""
+        ...
+
     def noted(self, problems: Mapping[str, Code]) -> None:
         """Take note of why sites sent no message in a round."""
         ...
@@ -59,6 +63,10 @@ class Unprepared:
 
     def prepare(self, request: Request) -> None:
         """Nothing to do."""
+
+    def refusal(self, site: str) -> Code | None:
+        """Everybody's messages can be used."""
+        return None
 
     def noted(self, problems: Mapping[str, Code]) -> None:
         """Nothing to do."""

@@ -83,6 +83,10 @@ class Summed:
         except MessageError:
             return None
 
+    def refusal(self, site: str) -> Code | None:
+        """A silo that has missed the batch may still have keys of an earlier one, which open nothing here."""
+        return None if self._job.sites.index(site) in self._members else Code.SUM_REFUSED
+
     def noted(self, problems: Mapping[str, Code]) -> None:
         """If a silo without keys is back, the next round gets a new batch with it; once, if it fails again."""
         refused = {site for site, code in problems.items() if code is Code.SUM_REFUSED}
@@ -173,8 +177,7 @@ class Summed:
             closing = Closing.from_bytes(stored[:length], group)
             if (closing.round, closing.context) == (request.round, context):
                 return closing, np.frombuffer(stored[length:], dtype="<u4").astype(np.uint32)
-        members = {self._job.sites[silo] for silo in self._members}
-        used = {self._job.sites.index(site): message for site, message in read.items() if site in members}
+        used = {self._job.sites.index(site): message for site, message in read.items()}
         closing = Closing(request.round, context, frozenset(used))
         masked: Residues = np.sum(list(used.values()), axis=0, dtype=np.uint32)
         self._slots.write(bytes.fromhex(request.run) + closing.to_bytes(group) + masked.astype("<u4").tobytes())

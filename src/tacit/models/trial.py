@@ -64,15 +64,17 @@ def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | N
         return
     device = next(model.module.parameters()).device
     shape = (2, *(federation.feature_shape if shape is None else shape))
-    point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad])
+    kind = federation.features.dtype
+    point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad]).to(kind)
 
     def found(value: float) -> Tensor:
-        records = torch.full(shape, value, dtype=federation.features.dtype, device=device)
+        records = torch.full(shape, value, dtype=kind, device=device)
         targets = torch.full((2,), value, device=device).to(federation.targets.dtype)
         batch = Batch(records, targets, torch.tensor([2]))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
-            return torch.cat([model.gradients(point, batch).rows(0, 2).flatten(), model.losses(point, batch)])
+            told = model.gradients(point, batch).norms(), model.losses(point, batch)
+            return torch.cat([one.double() for one in told])
 
     try:
         first = found(0.0)

@@ -54,6 +54,8 @@ def drafted_column(
     name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str], coded: bool
 ) -> Column | str:
     """A proposed column, or the reason why it is left out."""
+    if column.dtype == object and column.map(lambda cell: isinstance(cell, list | dict | np.ndarray)).any():
+        return "looked at: a cell holds several values"
     found: Column | str
     numbers, unit = without_unit(column)
     if unit:
