@@ -256,6 +256,7 @@ def make_plan(
     federation = weighted(recipe, federation, privacy, built.dim)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
+    federation = replace(federation, target_bound=recipe.target_bound or None)
     recipe = replace(recipe, clients=federation.clients)
 
     def make_model(settings: dict[str, Any]) -> Model:
