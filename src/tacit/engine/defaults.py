@@ -38,7 +38,7 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 WIDE_FROM, WIDEST = 30.0, 4.0
 """From this signal-to-noise ratio on, the bound for a table's classes grows with it, up to so many times."""
 
-NARROWEST, ROOMIEST = 1 / 3, 1.25
+NARROWEST, ROOMIEST = 0.1, 1.25
 """The narrowest and the widest clip norm for targets of which only a bound is public, in typical gradients."""
 
 LONG_TAIL = 1.6
@@ -118,7 +118,7 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
         return CLIP_SHARE * scale
     if asked.federation.schema is None:
         # A narrow bound pulls predictions towards the median, and a wide one brings noise.
-        room = (_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY
+        room = ((_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY) ** 2
         return RESIDUAL * asked.target_bound * scale * min(max(NARROWEST, room), ROOMIEST)
     # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
     # and clipping it would pull all predictions towards that end: up to four times the bound.
