@@ -118,7 +118,7 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
         return CLIP_SHARE * scale
     if asked.federation.schema is None:
         # A narrow bound pulls predictions towards the median, and a wide one brings noise.
-        room = ((_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY) ** 2
+        room = (_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY
         return RESIDUAL * asked.target_bound * scale * min(max(NARROWEST, room), ROOMIEST)
     # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
     # and clipping it would pull all predictions towards that end: up to four times the bound.
