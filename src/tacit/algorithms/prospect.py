@@ -154,8 +154,14 @@ def public_guess(
         if federation.schema is not None:
             scale = min(scale, feature_scale(model, TABLE_SPREAD))
         return CLASS_SCORES / scale, CLASS_SCORES
-    # A typical gradient is a residual times the features. Without a public bound on targets, the records' own is
-    # taken to be about as long.
-    known = federation.target_bound
-    residual = bound / scale if known is None else RESIDUAL * known
-    return TARGET_SCORES * residual / scale, TARGET_SCORES
+    return TARGET_SCORES * typical_residual(model, federation, bound) / scale, TARGET_SCORES
+
+
+def typical_residual(model: Model, federation: Federation, bound: float) -> float:
+    """A guess of how large the residuals of an untrained regression are.
+
+    Without a public bound on targets, the bound on gradients is taken to be as long as a typical one.
+    """
+    if federation.target_bound is None:
+        return bound / feature_scale(model, federation.feature_norm)
+    return RESIDUAL * federation.target_bound
