@@ -154,7 +154,7 @@ def _signal_to_noise(asked: Asked, batch: float | None, privacy: Privacy, rounds
     stds = alone * weights * least / federation.sizes.double()
     cohort = asked.mean_cohort or federation.clients
     mean = math.sqrt(float(stds.square().mean()) / (cohort * asked.shares))
-    return math.sqrt(rounds / asked.model.dim) / mean
+    return math.sqrt(_releases(asked, rounds) / asked.model.dim) / mean
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:
