@@ -16,6 +16,7 @@ from tacit.algorithms.prospect import NOISY, RESIDUAL, SHARP, feature_scale, pub
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
+from tacit.models.linear import LinearModel
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked
@@ -117,6 +118,9 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
     if asked.federation.classes is not None or not asked.target_bound:
         return CLIP_SHARE * scale
     if asked.federation.schema is None:
+        if isinstance(asked.model, LinearModel) and asked.model.loss.slope_bound is not None:
+            # An absolute error pulls as strongly whatever its size.
+            return CLIP_SHARE * scale * asked.model.loss.slope_bound
         # A narrow bound pulls predictions towards the median, and a wide one brings noise.
         room = (_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY
         return RESIDUAL * asked.target_bound * scale * min(max(NARROWEST, room), ROOMIEST)
