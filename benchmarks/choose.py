@@ -75,6 +75,7 @@ CASES = (
     Case("obesity", 8, 5),
     Case("obesity", 4, 10, "dirichlet:0.5", trust="sum"),
     Case("insurance", 1, 10),
+    Case("insurance", 4, 10),
     Case("insurance", 8, 5),
     Case("insurance", 2, 10, trust="sum"),
     Case("wine", 8, 5),
