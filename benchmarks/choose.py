@@ -75,10 +75,14 @@ CASES = (
     Case("obesity", 8, 5),
     Case("obesity", 4, 10, "dirichlet:0.5", trust="sum"),
     Case("insurance", 1, 10),
+    Case("insurance", 4, 10),
     Case("insurance", 8, 5),
     Case("insurance", 2, 10, trust="sum"),
     Case("wine", 8, 5),
     Case("diabetes", 8, 5),
+    Case("outliers", 4, 10),
+    Case("friedman", 2, 10),
+    Case("costs", 8, 5),
     Case("forest", 1, 10),
     Case("forest", 4, 50, trust="sum"),
     Case("a9a", 0.5, 10),
@@ -174,7 +178,8 @@ class Bench:
         else:
             words += ["--clients", str(case.clients), "--partition", case.partition]
         words += ["--data-dir", str(self.data_dir)] if self.data_dir else []
-        words += ["--set", f"target_bound={TARGETS[case.data]}"] if case.data in TARGETS else []
+        bound = target_bound(case.data) if is_other(case.data) else TARGETS.get(case.data)
+        words += [] if bound is None else ["--set", f"target_bound={bound}"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         told = subprocess.run(words, check=True, capture_output=True, text=True, env=os.environ)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

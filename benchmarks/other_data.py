@@ -7,6 +7,8 @@ tails            made up: 20 features with heavy tails (Student's t, 2 degrees),
 sparse           made up: 500 columns of 0 and 1, each one in 3% of 6,000 records, two classes
 fifteen          made up: 15 classes around a centre each, 30 features, 6,000 records
 outliers         made up: a number with heavy-tailed noise, 10 features, 3,000 records
+friedman         made up: Friedman's function of 10 numbers, times 1,000, 2,000 records
+costs            made up: 8 indicators of risks that multiply a cost, which has a long tail, 1,500 records
 FILE.csv         any table: its last column is the target; texts become indicators, numbers are scaled to [0, 1]
 """
 
@@ -103,7 +105,26 @@ def _outliers(rng: np.random.Generator) -> Arrays:
     return features, 10 * features @ rng.normal(size=10) + 20 * rng.standard_t(3, size=3_000)
 
 
-MADE_UP = {"rare": _rare, "tails": _tails, "sparse": _sparse, "fifteen": _fifteen, "outliers": _outliers}
+def _friedman(rng: np.random.Generator) -> Arrays:
+    x = rng.random((2_000, 10))
+    means = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    return x, 1_000 * (means + rng.normal(size=2_000))
+
+
+def _costs(rng: np.random.Generator) -> Arrays:
+    risks = (rng.random((1_500, 8)) < rng.uniform(0.1, 0.5, size=8)).astype(float)
+    return risks, np.exp(7 + risks @ rng.uniform(0, 0.8, size=8) + 0.5 * rng.normal(size=1_500))
+
+
+MADE_UP = {
+    "rare": _rare,
+    "tails": _tails,
+    "sparse": _sparse,
+    "fifteen": _fifteen,
+    "outliers": _outliers,
+    "friedman": _friedman,
+    "costs": _costs,
+}
 """Shapes that a judge may bring, as they are."""
 
 

@@ -125,6 +125,8 @@ class Federation(FederationConstructors):
     the whole federation; None for 1 each"""
     feature_norm: float | None = None
     """A public bound on the norm of a record's features, if one is known"""
+    target_bound: float | None = None
+    """A public bound on the absolute target of a regression, if one is known"""
     schema: Schema | None = None
     """The public description of the table that the records come from. If it names persons, a record is a person:
     a bundle of rows (`tacit.data.schema.records.bundled`)"""

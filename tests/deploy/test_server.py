@@ -18,15 +18,18 @@ from benchmarks.in_process import Death, damaged
 from torch import Tensor
 
 from tacit.deploy.frames import Reply, Request
+from tacit.deploy.job import Job
 from tacit.deploy.reading import QuorumError
 from tacit.deploy.run_state import RunState
 from tacit.deploy.seam import Answer, Code, SiteError
 from tacit.deploy.server import LostRunError
 from tacit.deploy.silo_memory import MemoryFiles
 from tacit.engine import checkpoint as checkpoints
-from tacit.engine.plan import plan
+from tacit.engine.plan import make_plan, plan
+from tacit.engine.recipe import Recipe
 from tacit.engine.simulate import simulate
 from tacit.errors import RequestError
+from tacit.federation import Federation
 from tacit.privacy.accountant.filter import least_epsilon
 
 PLAIN = dict.fromkeys(("snapshot_probability", "compressor"), "leave out")
@@ -144,6 +147,17 @@ def test_a_seeded_deployment_equals_the_simulator_bit_for_bit(
 ) -> None:
     made = consortium(**{"rounds": 30, "noise": "gaussian", **settings})
     assert torch.equal(made.server(quorum=3).run().parameters, _simulated(made))
+
+
+@pytest.mark.parametrize("public", [{}, {"target_bound": 300.0}, {"feature_norm": 2.0}])
+def test_steps_of_a_deployment_follow_from_the_same_public_bounds(public: dict[str, float]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    records = Federation.from_arrays(
+        torch.rand(60, 3, generator=draw), torch.rand(60, generator=draw), [0, 1] * 30
+    )
+    recipe = Recipe(algorithm="noisy-mb-sgd", epsilon=4.0, data_settings={"features": "given"}, **public)
+    planned = make_plan(replace(recipe, rounds=5, noise="lattice"), federation=records)
+    assert Job.from_plan(planned, ["a", "b"]).algorithm.server == planned.algorithm.server
 
 
 def test_a_cohort_by_public_coins_is_that_of_the_simulator(consortium: Callable[..., Any]) -> None:

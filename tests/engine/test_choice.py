@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import pandas as pd
@@ -144,6 +145,30 @@ def test_regressions_are_rehearsed_with_noise_and_once_with_a_long_tail() -> Non
     assert float(long_tailed.targets.mean()) > 1.1 * float(long_tailed.targets.median())
     unbounded, _ = worlds_like(shape, 1.0, seed=0)
     assert float(unbounded.targets.std()) == pytest.approx(1.0, rel=0.05)
+
+
+def test_no_other_clip_norm_is_much_better_on_records_unlike_those_of_trials() -> None:
+    """Risks that multiply a cost, few records, and a bound that is half as large again as the largest cost."""
+    rng = np.random.default_rng(0)
+    risks = (rng.random((2800, 12)) < 0.3).astype(float)
+    costs = np.exp(7 + risks @ rng.uniform(0, 0.5, size=12) + 0.4 * rng.normal(size=2800))
+    federation = Federation.from_arrays(
+        risks[:800], costs[:800], np.arange(800) % 5, test=(risks[800:], costs[800:])
+    )
+    recipe = Recipe(epsilon=4.0, rounds=60, target_bound=25_000.0, data_settings={"features": "given"})
+    tried = choose(recipe, algorithms=["noisy-mb-sgd"], trials=3, federation=federation)[:3]
+
+    def error(candidate: Candidate) -> float:
+        runs = [
+            tacit.simulate(
+                make_plan(replace(candidate.recipe, seed=seed), federation=federation), evaluate_every=60
+            )
+            for seed in (1, 2)
+        ]
+        return mean(run.last.test_metric or 0.0 for run in runs)
+
+    assert len({one.recipe.algorithm_settings["clip_norm"] for one in tried}) == 3
+    assert error(tried[0]) <= min(map(error, tried)) + 0.02 * float(costs.std())
 
 
 def _made(score_of: str = "noisy-mb-sgd", excess: float = 1.0, **settings: object) -> Candidate:

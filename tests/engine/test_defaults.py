@@ -174,6 +174,45 @@ def test_the_bound_for_the_classes_of_a_table_grows_where_there_is_little_noise(
     assert bounds[1] == pytest.approx(4 * bounds[0])
 
 
+@pytest.mark.parametrize("algorithm", ["noisy-mb-sgd", "noisy-local-sgd"])
+def test_the_bound_of_a_regression_follows_the_noise_and_its_steps_the_targets(algorithm: str) -> None:
+    """A short clip norm needs less noise, and must not make the steps too short to reach the targets."""
+    recipe = Recipe(algorithm=algorithm, epsilon=4.0, target_bound=300.0)
+    clip_norms, distances, ratios = [], [], []
+    for records in (20, 150, 20_000):
+        zeros = torch.zeros(2 * records)
+        sizes = torch.tensor([records, records])
+        plan = make_plan(recipe, federation=tacit.Federation(zeros[:, None], zeros, sizes, torch.arange(2)))
+        clip_norms.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
+        distances.append(plan.algorithm.server.prospect.distance)  # type: ignore[attr-defined]
+        ratios.append(outlook(plan).signal_to_noise)  # type: ignore[union-attr]
+    assert ratios[0] < 10 < ratios[1] < 110 < ratios[2]
+    assert clip_norms[0] == pytest.approx(clip_norms[2] / 12.5)
+    assert clip_norms[1] == pytest.approx(10 * clip_norms[0] * ratios[1] / 100, rel=0.05)
+    assert distances == pytest.approx([distances[0]] * 3)
+
+
+@pytest.mark.parametrize("model", ["least-squares", "absolute-regression"])
+def test_a_loose_bound_on_targets_costs_little(model: str) -> None:
+    """With a clip norm that only the bound decides, errors are about 1 deviation, and far more if absolute."""
+    draw = torch.Generator().manual_seed(0)
+    features = torch.rand(1200, 40, generator=draw)
+    targets = 20 * (features @ torch.randn(40, generator=draw)) + 10 * torch.randn(1200, generator=draw)
+    parts = [(features[i : i + 200], targets[i : i + 200]) for i in range(0, 1000, 200)]
+    federation = tacit.Federation.from_clients(parts, test=(features[1000:], targets[1000:]))
+    recipe = Recipe(
+        algorithm="noisy-mb-sgd",
+        model=model,
+        epsilon=8.0,
+        target_bound=1000.0,
+        data_settings={"features": "given"},
+    )
+    plan = make_plan(recipe, federation=federation)
+    error = tacit.simulate(plan, evaluate_every=plan.rounds).last.test_metric
+    assert error is not None
+    assert error < 0.8 * float(targets[1000:].std())
+
+
 @pytest.mark.parametrize("trust", [None, "sum"])
 def test_a_table_whose_batches_are_all_records_has_a_bound(trust: str | None) -> None:
     """With add-remove the least noise may take all records, and the bound follows from the noise."""

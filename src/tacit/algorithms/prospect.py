@@ -20,7 +20,10 @@ CLASS_SCORES = 30.0
 """Typical spread of the scores of a good classifier: a public guess, the same for all data."""
 
 TARGET_SCORES = 4.0
-"""The same for regression, in units of the residuals at the start."""
+"""The same for regression, in units of a typical residual."""
+
+RESIDUAL = 0.15
+"""A typical residual of an untrained regression, as a share of the public bound on its targets."""
 
 SHARP = 150.0
 """At this signal-to-noise ratio and above, noise cost real tables about a point at most; below, up to 30
@@ -151,5 +154,14 @@ def public_guess(
         if federation.schema is not None:
             scale = min(scale, feature_scale(model, TABLE_SPREAD))
         return CLASS_SCORES / scale, CLASS_SCORES
-    # The bound is about as long as a typical gradient, which is a residual times the features.
-    return TARGET_SCORES * bound / scale**2, TARGET_SCORES
+    return TARGET_SCORES * typical_residual(model, federation, bound) / scale, TARGET_SCORES
+
+
+def typical_residual(model: Model, federation: Federation, bound: float) -> float:
+    """A guess of how large the residuals of an untrained regression are.
+
+    Without a public bound on targets, the bound on gradients is taken to be as long as a typical one.
+    """
+    if federation.target_bound is None:
+        return bound / feature_scale(model, federation.feature_norm)
+    return RESIDUAL * federation.target_bound

@@ -287,8 +287,11 @@ class Job:
 
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
-        blank = replace(self._agreed[1], name=self.recipe.data, feature_norm=feature_norm(self.recipe))
-        weights = self.recipe.weights
+        recipe, (_, blank) = self.recipe, self._agreed
+        blank = replace(
+            blank, name=recipe.data, feature_norm=feature_norm(recipe), target_bound=recipe.target_bound or None
+        )
+        weights = recipe.weights
         if weights is None or weights == "equal":
             return blank
         if isinstance(weights, str):

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
-from tacit.algorithms.prospect import SHARP, feature_scale, public_guess
+from tacit.algorithms.prospect import NOISY, RESIDUAL, SHARP, feature_scale, public_guess
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
+from tacit.models.linear import LinearModel
 from tacit.privacy import Target
 from tacit.server.self_tuned import Prospect
 from tacit.theory.asked import Asked
@@ -37,6 +38,9 @@ A shorter bound loses nothing early on, when all gradients are long, and needs l
 
 WIDE_FROM, WIDEST = 30.0, 4.0
 """Above this signal-to-noise ratio, the bound for a table's classes grows with it, up to so many times."""
+
+NARROWEST, ROOMIEST = 0.1, 1.25
+"""The narrowest and the widest clip norm for targets of which only a bound is public, in typical gradients."""
 
 LONG_TAIL = 1.6
 """Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
@@ -113,9 +117,13 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
         return CLIP_SHARE * scale * min(max(1.0, room), WIDEST)
     if asked.federation.classes is not None or not asked.target_bound:
         return CLIP_SHARE * scale
-    # Half of the largest target is a large residual of an untrained model.
     if asked.federation.schema is None:
-        return CLIP_SHARE * scale * asked.target_bound / 2
+        if isinstance(asked.model, LinearModel) and asked.model.loss.slope_bound is not None:
+            # An absolute error pulls as strongly whatever its size.
+            return CLIP_SHARE * scale * asked.model.loss.slope_bound
+        # A narrow bound pulls predictions towards the median, and a wide one brings noise.
+        room = (_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY
+        return RESIDUAL * asked.target_bound * scale * min(max(NARROWEST, room), ROOMIEST)
     # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
     # and clipping it would pull all predictions towards that end: up to four times the bound.
     tail = max(0.0, asked.target_bound - LONG_TAIL) / (2 - LONG_TAIL)
@@ -150,7 +158,7 @@ def _signal_to_noise(asked: Asked, batch: float | None, privacy: Privacy, rounds
     stds = alone * weights * least / federation.sizes.double()
     cohort = asked.mean_cohort or federation.clients
     mean = math.sqrt(float(stds.square().mean()) / (cohort * asked.shares))
-    return math.sqrt(rounds / asked.model.dim) / mean
+    return math.sqrt(_releases(asked, rounds) / asked.model.dim) / mean
 
 
 def _good_batch(asked: Asked, privacy: Privacy, rounds: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.algorithms.prospect import SHARP, feature_scale, prospect
+from tacit.algorithms.prospect import SHARP, prospect, typical_residual
 from tacit.algorithms.secure_sum import SecureSum
 from tacit.algorithms.trust import Travel
 from tacit.data.datasets import DATASETS
@@ -122,10 +122,9 @@ def _guesses_targets(plan: Plan) -> bool:
 
 
 def assumed_target(plan: Plan) -> float:
-    """The size of residuals that the bound lets through unclipped."""
+    """The size of residuals that the first steps assume."""
     work = plan.algorithm.work
-    scale = feature_scale(work.model, plan.federation.feature_norm)
-    return float(work.bound.norm(work.bounded) / scale)
+    return typical_residual(work.model, plan.federation, work.bound.norm(work.bounded))
 
 
 def _gain_of_sums(plan: Plan) -> float | None:

@@ -251,6 +251,7 @@ def make_plan(
     federation = weighted(recipe, federation, privacy, built.dim)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
+    federation = replace(federation, target_bound=recipe.target_bound or None)
     recipe = replace(recipe, clients=federation.clients)
     known = _known_settings(recipe)
 

@@ -20,11 +20,11 @@ _RANGES = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "calibration": (-1.0, 1.0)
 
 CALIBRATION = "calibration error: the mean predicted probability minus how often it came true; 0 is best"
 
-Evaluation = Mapping[str, Any]
+EvaluationResult = Mapping[str, Any]
 """An evaluation as plain data: what a summary has under `evaluation`."""
 
 
-def evaluation_blocks(evaluation: Evaluation) -> list[Block]:
+def evaluation_blocks(evaluation: EvaluationResult) -> list[Block]:
     """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
     pooled, clients = evaluation["all"], evaluation["clients"]
     cost = evaluation.get("epsilon_alone")
@@ -75,7 +75,7 @@ def evaluation_blocks(evaluation: Evaluation) -> list[Block]:
     return [*blocks, Paragraph(meaning)]
 
 
-def compared_blocks(evaluations: Sequence[tuple[str, Evaluation]]) -> list[Block]:
+def compared_blocks(evaluations: Sequence[tuple[str, EvaluationResult]]) -> list[Block]:
     """The pooled numbers of several evaluations, by the name of what was evaluated."""
     intro = (
         "Measured on records that the clients held back from training. Bars are 95% intervals for noise and "
@@ -89,19 +89,19 @@ def compared_blocks(evaluations: Sequence[tuple[str, Evaluation]]) -> list[Block
     return [Paragraph((intro,)), Charts(tuple(charts))]
 
 
-def _shown(own: Evaluation) -> list[str]:
+def _shown(own: EvaluationResult) -> list[str]:
     """The names of what is shown. A regression's error stands for its loss, in a unit that people know."""
     return [name for name in NAMES if name in own and not (name == "loss" and "error" in own)]
 
 
-def _chart(name: str, pooled: Evaluation, clients: Mapping[str, Evaluation]) -> tuple[str, str]:
+def _chart(name: str, pooled: EvaluationResult, clients: Mapping[str, EvaluationResult]) -> tuple[str, str]:
     rows = [_interval("all together", pooled[name])]
     if len(clients) > 1:
         rows += [_interval(f"client {client}", own[name]) for client, own in clients.items()]
     return interval_chart(rows, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]
 
 
-def _group_charts(groups: Mapping[str, Evaluation], asked: Sequence[str]) -> list[tuple[str, str]]:
+def _group_charts(groups: Mapping[str, EvaluationResult], asked: Sequence[str]) -> list[tuple[str, str]]:
     return [
         (
             interval_chart([_interval(group, own[name]) for group, own in groups.items()], NAMES[name]),
@@ -112,7 +112,7 @@ def _group_charts(groups: Mapping[str, Evaluation], asked: Sequence[str]) -> lis
     ]
 
 
-def _gaps(groups: Mapping[str, Evaluation]) -> SortableTable:
+def _gaps(groups: Mapping[str, EvaluationResult]) -> SortableTable:
     rows = []
     for group, own in groups.items():
         for key, gap in own.items():
@@ -126,5 +126,5 @@ def _gaps(groups: Mapping[str, Evaluation]) -> SortableTable:
     return SortableTable("gaps between groups, with 95% bars", columns, tuple(sorted(rows)))
 
 
-def _interval(name: str, one: Evaluation) -> Interval:
+def _interval(name: str, one: EvaluationResult) -> Interval:
     return Interval(name, one["value"], one["low"], one["high"])
