@@ -36,7 +36,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import tacit
 from tacit.data.files import read_table
 from tacit.data.schema import Column, Schema, draft_schema
-from tacit.data.schema.plain import as_text
+from tacit.data.schema.plain import Places, as_text
 from tacit.data.schema.records import TableSource, federate
 from tacit.data.schema.values import as_numbers, table_values, usable_rows, with_gaps
 
@@ -137,8 +137,9 @@ def score(run: Any, frame: pd.DataFrame, schema: Schema) -> list[float]:
 def _targets(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
     column = frame[schema.target.column]
     if schema.target.classed:
-        return column.map(as_text).to_numpy(dtype=str)
-    return as_numbers(column).to_numpy(dtype=np.float64)
+        places = Places(schema.target.classes)
+        return column.map(lambda value: schema.target.classes[places.get(value)]).to_numpy(dtype=str)
+    return as_numbers(column, schema.target.unit).to_numpy(dtype=np.float64)
 
 
 def _scores(

@@ -193,6 +193,15 @@ def test_a_schema_may_follow_its_table(here: Path) -> None:
     assert "two schemas" in _refused("schema", "check", "table.csv", "schema.toml", "--schema=schema.toml")
 
 
+def test_a_check_asks_about_persons_that_a_schema_overlooks(here: Path) -> None:
+    rows = [f"{n % 90},{'fm'[n % 90 % 2]},{n % 90 // 5},{n // 7},{'yes' if n % 3 else 'no'}" for n in range(270)]
+    (here / "table.csv").write_text("\n".join(["RANDREF,sex,region,pulse,ill", *rows]) + "\n")
+    assert _call("schema", "draft", "table.csv", "--target=ill", "--out=schema.toml").exit_code == 0
+    said = " ".join(_call("schema", "check", "table.csv", "schema.toml").stdout.split())
+    assert "Rows with the same RANDREF agree in sex" in said
+    assert 'add [person] with column = "RANDREF": without it, the promise is to single rows.' in said
+
+
 def test_predictions_without_a_schema_take_numbers_of_the_right_number(here: Path) -> None:
     assert _call("run", "--data=breast-cancer", "--rounds=1", "--out=run", "--quiet").exit_code == 0
     (here / "words.csv").write_text("age,ill\n30,yes\n")

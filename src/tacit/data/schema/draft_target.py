@@ -121,7 +121,7 @@ def rows_of_nobody(role: str, column: str, share: float, comments: dict[str, str
 def in_spellings(role: str, column: pd.Series[Any]) -> list[str]:
     """What to say about clients or persons whose names differ in case or space alone: they count as different."""
     names: dict[str, str] = {}
-    for name in dict.fromkeys(map(as_text, column.dropna().unique())):
+    for name in [] if is_number(column) else dict.fromkeys(map(as_text, column.dropna().unique())):
         other = names.setdefault(spelled(name), name)
         if other != name:
             return [

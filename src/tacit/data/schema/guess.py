@@ -267,8 +267,8 @@ def rows_by_value(known: pd.Series[Any]) -> dict[str, int]:
     Of words that differ in case or space alone, the most common spelling stands for all. Short ones may be codes
     in which case tells apart, as in genotypes, so they stay.
     """
-    counts = known.value_counts()
-    values = sorted(counts.index) if is_number(known) else sorted(counts.index, key=as_text)
+    counts = dict(known.value_counts().items())
+    values = sorted(counts) if is_number(known) else sorted(counts, key=as_text)
     texts: dict[str, str] = {}
     rows: Counter[str] = Counter()
     for value in values:

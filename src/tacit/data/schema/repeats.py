@@ -24,7 +24,7 @@ FEWEST = 20
 MOST_ROWS = 100
 """If values have more rows each than this, they name no persons."""
 
-PAIRS = (50, 2000)
+FEWEST_PAIRS, MOST_PAIRS = 50, 2000
 """How many pairs of rows with the same value there must be, and how many are compared at most."""
 
 AGREE, DIFFER = 0.998, 0.9
@@ -50,7 +50,7 @@ def _may_repeat(column: pd.Series[Any]) -> bool:
         return False
     known = column.dropna()
     values = known.nunique()
-    if not (max(FEWEST, len(known) / MOST_ROWS) < values <= len(known) - PAIRS[0]):
+    if not (max(FEWEST, len(known) / MOST_ROWS) < values <= len(known) - FEWEST_PAIRS):
         return False
     return not is_number(known) or bool((known % 1 == 0).all())
 
@@ -62,23 +62,23 @@ def shared(name: str, frame: pd.DataFrame) -> list[str]:
     """
     import pandas as pd
 
+    others = [other for other in frame.columns if other != name]
+    if not others:
+        return []
     codes = pd.factorize(frame[name], sort=is_number(frame[name]))[0]
     order = np.argsort(codes, kind="stable")[int((codes < 0).sum()) :]
     same = codes[order][1:] == codes[order][:-1]
     pairs = [_some(np.flatnonzero(same)), _some(np.flatnonzero(~same))]
     rows = np.concatenate([order[place] for one in pairs for place in (one, one + 1)])
     ends = np.cumsum([len(one) for one in pairs for _ in range(2)])[:-1]
-    others = [other for other in frame.columns if other != name]
     equal: dict[str, tuple[Vector, Vector]] = {}
     for other in others:
         values = frame[other].iloc[rows]
         values = values if is_number(values) or is_truth(values) else values.map(spelled, na_action="ignore")
         parts = np.split(pd.factorize(values, use_na_sentinel=False)[0], ends)
         equal[other] = parts[0] == parts[1], parts[2] == parts[3]
-    if not others:
-        return []
     telling = ~np.logical_and.reduce([within for within, _ in equal.values()])
-    if telling.sum() < PAIRS[0]:
+    if telling.sum() < FEWEST_PAIRS:
         return []
     return [
         other
@@ -97,6 +97,6 @@ def _is_coarser(other: str, name: str, frame: pd.DataFrame) -> bool:
 
 def _some(places: Vector) -> Vector:
     """At most as many places as are compared, evenly spread."""
-    if len(places) <= PAIRS[1]:
+    if len(places) <= MOST_PAIRS:
         return places
-    return places[np.linspace(0, len(places) - 1, PAIRS[1]).astype(np.int64)]
+    return places[np.linspace(0, len(places) - 1, MOST_PAIRS).astype(np.int64)]
