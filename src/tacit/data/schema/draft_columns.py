@@ -15,6 +15,7 @@ from tacit.data.schema.guess import (
     MANY,
     date_format,
     distinct,
+    holds_several,
     is_number,
     is_truth,
     known_range,
@@ -54,7 +55,7 @@ def drafted_column(
     name: str, column: pd.Series[Any], goal: Goal, comments: dict[str, str], coded: bool
 ) -> Column | str:
     """A proposed column, or the reason why it is left out."""
-    if column.dtype == object and column.map(lambda cell: isinstance(cell, list | dict | np.ndarray)).any():
+    if holds_several(column):
         return "looked at: a cell holds several values"
     found: Column | str
     numbers, unit = without_unit(column)

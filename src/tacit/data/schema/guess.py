@@ -102,6 +102,13 @@ def is_number(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
+def holds_several(column: pd.Series[Any]) -> bool:
+    """Whether a cell is a list, as in Parquet files and frames: such a column can be neither compared nor encoded."""
+    return column.dtype == object and bool(
+        column.map(lambda cell: isinstance(cell, list | dict | np.ndarray)).any()
+    )
+
+
 def is_truth(column: pd.Series[Any]) -> bool:
     """Whether all values are true or false, also beside gaps, where pandas reads them as objects."""
     import pandas as pd

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.encode import Vector
-from tacit.data.schema.guess import is_number, is_truth
+from tacit.data.schema.guess import holds_several, is_number, is_truth
 from tacit.data.schema.plain import briefly, spelled
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ SHARED = 2
 
 def overlooked_persons(names: list[str], frame: pd.DataFrame) -> tuple[str, str] | None:
     """Which of these columns seems to name persons, if any, and what to say about its rows."""
-    found = {name: shared(name, frame) for name in names if _may_repeat(frame[name])}
+    frame = frame[[name for name in frame.columns if not holds_several(frame[name])]]
+    found = {name: shared(name, frame) for name in names if name in frame.columns and _may_repeat(frame[name])}
     name = max(found, key=lambda name: len(found[name]), default="")
     if not name or len(found[name]) < SHARED:
         return None
