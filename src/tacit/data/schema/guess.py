@@ -103,10 +103,8 @@ def is_number(column: pd.Series[Any]) -> bool:
 
 
 def holds_several(column: pd.Series[Any]) -> bool:
-    """Whether a cell is a list, as in Parquet files and frames: such a column can be neither compared nor encoded."""
-    return column.dtype == object and bool(
-        column.map(lambda cell: isinstance(cell, list | dict | np.ndarray)).any()
-    )
+    """Whether a cell is a list, as in Parquet files and frames: such cells can be neither compared nor encoded."""
+    return column.dtype == object and any(isinstance(cell, list | dict | np.ndarray) for cell in column)
 
 
 def is_truth(column: pd.Series[Any]) -> bool:
