@@ -36,9 +36,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import tacit
 from tacit.data.files import read_table
 from tacit.data.schema import Column, Schema, draft_schema
+from tacit.data.schema.cells import as_numbers, with_gaps
 from tacit.data.schema.plain import Places, as_text
 from tacit.data.schema.records import TableSource, federate
-from tacit.data.schema.values import as_numbers, table_values, usable_rows, with_gaps
+from tacit.data.schema.values import table_values, usable_rows
 
 Rows = NDArray[np.int64]
 ROW = "row of the table"

@@ -103,7 +103,7 @@ def is_number(column: pd.Series[Any]) -> bool:
 
 
 def holds_several(column: pd.Series[Any]) -> bool:
-    """Whether a cell is a list, as in Parquet files and frames: such cells can be neither compared nor encoded."""
+    """Whether a cell is a list, as Parquet files and frames have them: it can be neither compared nor encoded."""
     return column.dtype == object and any(isinstance(cell, list | dict | np.ndarray) for cell in column)
 
 
