@@ -47,7 +47,7 @@ def test_one_record_does_not_decide_the_type_of_the_classes() -> None:
         found = model.fit(X[["age", "sex"]], [one, *y[1:]], clients=X["site"]).classes_
         assert found.tolist() == [0, 1]
         assert found.dtype == np.int64
-    with pytest.raises(DataError, match="y holds words and numbers"):
+    with pytest.raises(DataError, match="y: whole numbers and words are mixed"):
         model.fit(X[["age", "sex"]], ["0", *y[1:]], clients=X["site"])
     assert model.fit(X[["age", "sex"]], [str(one) for one in y], clients=X["site"]).classes_.tolist() == [
         "0",
