@@ -109,3 +109,16 @@ def test_open_ranges_without_a_promise_and_where_they_are_refused() -> None:
     assert free.schema_.columns[0].range == pytest.approx(np.quantile(X["age"], [0.02, 0.98]))
     with pytest.raises(RequestError, match="accounted per record"):
         FederatedEstimator(algorithm="dp-fedavg", privacy="client", random_state=0, schema=open).fit(X, y)
+
+
+def test_another_fit_leaves_nothing_of_the_one_before() -> None:
+    X = table(40)
+    y = [row % 2 for row in range(40)]
+    model = FederatedLogisticRegression(epsilon=8, random_state=0, schema=ILL, rounds=1)
+    model.fit(X[["age", "sex"]], y, clients=X["site"])
+    for wrong in (y[:9], [[one] for one in y], None):
+        with pytest.raises(DataError, match="y must hold 40 values, one for each row of X"):
+            model.fit(X[["age", "sex"]], wrong)
+    model.set_params(schema=None).fit(X[["age"]], y)
+    assert not hasattr(model, "schema_")
+    assert model.classes_.tolist() == [0, 1]

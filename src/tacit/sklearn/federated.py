@@ -66,6 +66,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         The number of records of every client (unless whole clients are protected), and which class labels occur,
         are treated as public.
         """
+        for name in ("schema_", "classes_"):
+            # Not every fit sets them anew.
+            if hasattr(self, name):
+                delattr(self, name)
         if self.schema is not None:
             return self._fit_table(described(self.schema), X, y, clients)
         classifies = is_classifier(self)
@@ -94,6 +98,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         else:
             # A list is read cell by cell, like a column.
             y = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
+        if y.shape != (len(X),):
+            raise DataError(f"y must hold {len(X)} values, one for each row of X, but its shape is {y.shape}")
 
         def learn(who: Federation, numbers: Vector, schema: Schema) -> Learned:
             promised = self._recipe(np.array(who.names), who.sizes.tolist(), seed, noise)
