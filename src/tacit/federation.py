@@ -166,6 +166,11 @@ class Federation(FederationConstructors):
         return tuple(self.features.shape[1:])
 
     @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of what a model takes: one record's features, or those of one row of a person."""
+        return (self.inputs,) if self.by_person else self.feature_shape
+
+    @property
     def by_person(self) -> bool:
         """Whether a record is a person with several rows."""
         return self.schema is not None and self.schema.person is not None

@@ -41,7 +41,7 @@ class FederationConstructors:
     ) -> Federation:
         """A federation from numpy arrays, tensors or lists.
 
-        `clients` assigns records to clients: one label per record (any sortable type; the sorted labels
+        `clients` assigns records to clients: one label per record (all of one sortable type; the sorted labels
         become the clients' names), or one array of record indices per client. Whole-number, bool and text
         targets mean classification and floating ones regression, unless `task` says otherwise. Labels -1/+1
         become 0/1; text labels are numbered in sorted order, or in the order of `classes` if that lists them.
@@ -74,6 +74,7 @@ class FederationConstructors:
         Everything else is as in `from_arrays`.
         """
         from tacit.data.encode import Grouping, target_values, to_numpy
+        from tacit.data.one_kind import check_one_kind
 
         if not clients:
             raise DataError("a federation needs at least one client, and the list of clients is empty")
@@ -85,6 +86,8 @@ class FederationConstructors:
             features.append(to_numpy(records, f"client {client}: features"))
             targets.append(target_values(labels, f"client {client}: targets"))
             _check_client(client, features[-1], targets[-1], features[0].shape[1:])
+        given = [labels for _, labels in clients]
+        check_one_kind("the clients' targets", *given, numbers_alike=task is not None or classes is not None)
         sizes = np.array([len(part) for part in features], dtype=np.int64)
         everything = Grouping(np.arange(sizes.sum()), sizes, None if names is None else tuple(called))
         return _assemble(
@@ -212,7 +215,7 @@ def _assemble(
         names=grouping.names,
         name=name,
         class_names=labels.class_names,
-        peeks=(CLASS_LABELS,) if classes is None and labels.classes is not None else (),
+        peeks=(CLASS_LABELS,) if labels.peeked else (),
     )
 
 

@@ -210,6 +210,12 @@ def test_runs_without_a_schema(tmp_path: Path) -> None:
     run = load_run(simulate(made).save(tmp_path / "run"))
     assert federation.test_features is not None
     assert set(run.predict(federation.test_features)) <= {"malignant", "benign"}
+    for value in (float("nan"), float("inf")):
+        rows = federation.test_features[:3].clone()
+        rows[1, 2] = value
+        for answer in (run.predict, run.predict_proba):
+            with pytest.raises(RequestError, match="row 1 holds a gap or an infinity"):
+                answer(rows)
     assert run.recipe is None
     assert account_run(tmp_path / "run").differences == ()
     assert len(run.coefficients) == 31

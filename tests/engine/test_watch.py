@@ -183,6 +183,61 @@ def test_tensorboard(plan: tacit.Plan, tmp_path: Path) -> None:
     assert [event.step for event in seen.Scalars("epsilon")] == [0, 2, 4]
     assert seen.Scalars("test_metric")[-1].value == pytest.approx(run.last.test_metric)
     assert "train_loss" not in seen.Tags()["scalars"]
+    assert len({event.wall_time for event in seen.Scalars("epsilon")}) == 1
+
+
+def test_logs_do_not_tell_how_long_rounds_took(
+    plan: tacit.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`seconds` is among what no promise covers, and both tools would note the time of every line."""
+    times: list[tuple[str, object]] = []
+
+    class Writer:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def add_text(self, *_: Any) -> None: ...
+
+        def add_scalar(self, name: str, value: float, round: int, walltime: float | None) -> None:
+            times.append(("board", walltime))
+
+        def close(self) -> None: ...
+
+    class Client:
+        def __init__(self, tracking_uri: str) -> None: ...
+
+        def get_experiment_by_name(self, name: str) -> Any:
+            return SimpleNamespace(experiment_id="0")
+
+        def create_run(self, experiment: str, run_name: str | None) -> Any:
+            return SimpleNamespace(info=SimpleNamespace(run_id="7"))
+
+        def log_param(self, *_: Any) -> None: ...
+
+        set_tag = log_param
+
+        def log_metric(self, *_: Any, timestamp: int | None, step: int) -> None:
+            times.append(("flow", timestamp))
+
+        def set_terminated(self, run: str, status: str, end_time: int | None) -> None:
+            times.append(("flow", end_time))
+
+    for name, content in (
+        ("torch.utils.tensorboard", {"SummaryWriter": Writer}),
+        ("mlflow.tracking", {"MlflowClient": Client}),
+    ):
+        module = ModuleType(name)
+        module.__dict__.update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    open_plan = tacit.plan(plan.algorithm, plan.federation, rounds=4, privacy="none")
+    for measured, one, free in ((False, plan, False), (True, plan, True), (False, open_plan, True)):
+        times.clear()
+        logs = [tacit.TensorBoardLog(tmp_path, measured), tacit.MlflowLog("file:here", measured=measured)]
+        tacit.simulate(one, watchers=logs)
+        noted = dict(times)
+        assert len(noted) == 2 < len(times)
+        assert len(set(times)) == 2, "one time for each log"
+        assert all((time is None) == free for time in noted.values())
 
 
 def test_mlflow_gets_parameters_metrics_and_a_status(plan: tacit.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +264,10 @@ def test_mlflow_gets_parameters_metrics_and_a_status(plan: tacit.Plan, monkeypat
         def set_tag(self, run: str, key: str, value: Any) -> None:
             calls.append(("tag", run, key))
 
-        def log_metric(self, run: str, key: str, value: float, step: int) -> None:
+        def log_metric(self, run: str, key: str, value: float, timestamp: int, step: int) -> None:
             calls.append(("metric", run, key, step))
 
-        def set_terminated(self, run: str, status: str) -> None:
+        def set_terminated(self, run: str, status: str, end_time: int) -> None:
             calls.append(("end", run, status))
 
     module = ModuleType("mlflow.tracking")

@@ -258,15 +258,13 @@ def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> No
         ([1, 2], "clients must be 30 labels, one for each record"),
         ([["a"]] * 30, "clients must be 30 labels"),
         ([None, *["a"] * 29], "the client of record 0 is missing"),
-        ([*["a"] * 29, 3.0], None),
-        (np.array([*["a"] * 29, 3], dtype=object), "of one sortable kind"),
+        ([*["a"] * 29, 3.0], "decimal numbers and words are mixed"),
+        (np.array([*["a"] * 29, 3], dtype=object), "whole numbers and words are mixed"),
+        (np.array([{"a": 1}] * 30, dtype=object), "of one sortable kind"),
     ],
 )
-def test_clients_must_be_labels(clients: Any, message: str | None) -> None:
+def test_clients_must_be_labels(clients: Any, message: str) -> None:
     X, y = line(30)
-    if message is None:
-        assert FederatedRidge(rounds=2).fit(X, y, clients=clients).clients_.tolist() == ["3.0", "a"]
-        return
     with pytest.raises(DataError, match=message):
         FederatedRidge().fit(X, y, clients=clients)
 

@@ -47,7 +47,7 @@ def test_one_record_does_not_decide_the_type_of_the_classes() -> None:
         found = model.fit(X[["age", "sex"]], [one, *y[1:]], clients=X["site"]).classes_
         assert found.tolist() == [0, 1]
         assert found.dtype == np.int64
-    with pytest.raises(DataError, match="y holds words and numbers"):
+    with pytest.raises(DataError, match="y: whole numbers and words are mixed"):
         model.fit(X[["age", "sex"]], ["0", *y[1:]], clients=X["site"])
     assert model.fit(X[["age", "sex"]], [str(one) for one in y], clients=X["site"]).classes_.tolist() == [
         "0",
@@ -109,3 +109,16 @@ def test_open_ranges_without_a_promise_and_where_they_are_refused() -> None:
     assert free.schema_.columns[0].range == pytest.approx(np.quantile(X["age"], [0.02, 0.98]))
     with pytest.raises(RequestError, match="accounted per record"):
         FederatedEstimator(algorithm="dp-fedavg", privacy="client", random_state=0, schema=open).fit(X, y)
+
+
+def test_another_fit_leaves_nothing_of_the_one_before() -> None:
+    X = table(40)
+    y = [row % 2 for row in range(40)]
+    model = FederatedLogisticRegression(epsilon=8, random_state=0, schema=ILL, rounds=1)
+    model.fit(X[["age", "sex"]], y, clients=X["site"])
+    for wrong in (y[:9], [[one] for one in y], None):
+        with pytest.raises(DataError, match="y must hold 40 values, one for each row of X"):
+            model.fit(X[["age", "sex"]], wrong)
+    model.set_params(schema=None).fit(X[["age"]], y)
+    assert not hasattr(model, "schema_")
+    assert model.classes_.tolist() == [0, 1]

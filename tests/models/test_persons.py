@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.stats import norm
+from torch import Tensor, nn
 
+import tacit
 from tacit.client.bounded_model import BoundedModel
 from tacit.client.bounds import ClipNorm
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine.plan import make_plan
+from tacit.engine.private import PrivateTraining
 from tacit.engine.recipe import Recipe
+from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
+from tacit.models.module import ModuleModel
 from tacit.models.persons import PersonModel
 from tacit.models.registry import build_model
 
@@ -99,3 +105,50 @@ def test_the_promise_is_to_persons_and_its_noise_is_that_of_persons() -> None:
     mu = 2 * 5**0.5 / z
     spent = norm.cdf(mu / 2 - 4 / mu) - math.exp(4) * norm.cdf(-mu / 2 - 4 / mu)
     assert spent == pytest.approx(1e-5, rel=1e-2)
+
+
+class Remembering(nn.Module):
+    """Keeps something of one call for the next, unless it is told not to."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.keeps = keeps
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = torch.tanh(self.inner(x))
+        before, self.last = self.last, inner.detach().mean() if self.keeps else None
+        said: Tensor = self.head(inner if before is None else inner - before)
+        return said
+
+
+def test_a_network_learns_from_persons_and_cannot_remember_them(tmp_path: Path) -> None:
+    federation = visits(SCHEMA)
+
+    def by_hand(*, keeps: bool) -> tacit.Plan:
+        algorithm = tacit.soteriafl_gd(PersonModel(ModuleModel(Remembering(keeps=keeps))), step=0.1)
+        return tacit.plan(algorithm, federation, rounds=2, privacy=tacit.Target(epsilon=8, delta=1e-5))
+
+    def made(*, keeps: bool, trainable: str = "all") -> PrivateTraining:
+        module = Remembering(keeps=keeps)
+        return tacit.make_private(
+            module, "cross-entropy", federation, epsilon=8, rounds=3, seed=0, trainable=trainable
+        )
+
+    by_hand(keeps=False)
+    for plan in (by_hand, made):
+        with pytest.raises(RequestError, match="after it has seen others"):
+            plan(keeps=True)
+    with pytest.raises(RequestError, match="persons with several rows"):
+        made(keeps=False, trainable="head")
+
+    private = made(keeps=False)
+    trained, rows = private.fit(), torch.randn(5, 3, generator=torch.manual_seed(0))
+    assert private.guarantee is not None
+    assert "per person" in private.guarantee.sentence()
+    private.run.save(tmp_path / "run")
+    loaded = tacit.load_run(tmp_path / "run", model=Remembering(keeps=False))
+    table = pd.DataFrame(rows.numpy(), columns=list("abc"))
+    expected = trained(loaded.features(table).float()).argmax(1)
+    assert loaded.predict(table).tolist() == [str(int(label)) for label in expected]

@@ -29,10 +29,10 @@ def check_one_for_each(datasets: Any) -> None:
         )
 
 
-def items_of(dataset: Any, owner: str, inputs: str | None, target: str) -> tuple[Vector, Vector]:
-    """Features and targets of one client, as two arrays."""
+def items_of(dataset: Any, owner: str, inputs: str | None, target: str) -> tuple[Vector, Any]:
+    """Features and targets of one client; the targets as they were given."""
     if isinstance(dataset, tuple) and len(dataset) == 2:
-        return to_numpy(dataset[0], f"{owner}: features"), to_numpy(dataset[1], f"{owner}: targets")
+        return to_numpy(dataset[0], f"{owner}: features"), dataset[1]
     if isinstance(dataset, DataLoader):
         return _loaded(dataset, owner, inputs, target)
     if hasattr(dataset, "column_names") and not isinstance(dataset, Dataset):
@@ -68,11 +68,11 @@ def _loaded(loader: DataLoader[Any], owner: str, inputs: str | None, target: str
         raise DataError(f"{owner}: batches must be tensors of one shape: {error}") from error
 
 
-def _stacked(items: Iterable[Any], owner: str, inputs: str | None, target: str) -> tuple[Vector, Vector]:
+def _stacked(items: Iterable[Any], owner: str, inputs: str | None, target: str) -> tuple[Vector, list[Any]]:
     pairs = [_pair(item, owner, inputs, target) for item in items]
     try:
         rows = torch.stack([torch.as_tensor(features) for features, _ in pairs]).numpy()
-        return rows, np.asarray([label for _, label in pairs])
+        return rows, [label for _, label in pairs]
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"{owner}: need (tensor, label) pairs of one shape; turn images into tensors first ({error})"

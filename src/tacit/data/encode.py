@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tacit.data.one_kind import check_one_kind, gaps_among
 from tacit.errors import DataError, count, unknown_name
 
 Arrays: TypeAlias = npt.ArrayLike | Tensor
@@ -21,6 +22,9 @@ Arrays: TypeAlias = npt.ArrayLike | Tensor
 Task: TypeAlias = Literal["classification", "regression"]
 Vector: TypeAlias = npt.NDArray[Any]
 
+
+_WORDS = "OUST"
+"""Types of arrays whose labels are numbered in sorted order."""
 
 MOST_LABELS = 1000
 """At this value and above, whole numbers are not taken for labels of classes unless the caller says so."""
@@ -36,13 +40,27 @@ def to_numpy(values: Arrays, what: str) -> Vector:
         raise DataError(f"{what} do not form an array: {error}") from error
 
 
+def as_labels(values: Arrays, what: str, *, numbers_alike: bool = False) -> Vector:
+    """Labels of one kind as an array. Gaps beside words are still gaps in it, and not the word "nan".
+
+    >>> as_labels(["a", float("nan")], "labels")
+    array(['a', nan], dtype=object)
+    """
+    check_one_kind(what, values, numbers_alike=numbers_alike)
+    found = to_numpy(values, what)
+    if found.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        cells = np.asarray(values, dtype=object)
+        return cells if gaps_among(cells).any() else found
+    return found
+
+
 def target_values(values: Arrays, what: str) -> Vector:
     """Targets as one number for each record. A column of them, as PyTorch's losses want it, counts as that.
 
     >>> target_values([[1.0], [2.0]], "targets")
     array([1., 2.])
     """
-    found = to_numpy(values, what)
+    found = as_labels(values, what, numbers_alike=True)
     return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
 
 
@@ -73,6 +91,8 @@ class Targets:
     test: Vector
     classes: int | None
     class_names: tuple[str, ...] | None = None
+    peeked: bool = False
+    """whether what a label means follows from which labels occur"""
 
 
 def encode_targets(
@@ -85,11 +105,14 @@ def encode_targets(
 ) -> Targets:
     """Encodes targets as int64 labels 0 to classes - 1, or as floating-point numbers for regression.
 
-    Training and test targets are encoded together, so a label means the same in both.
+    Training and test targets are encoded together, so a label means the same in both. They are of one kind; where
+    nothing else tells a classification from a regression, not even whole numbers and others are mixed.
 
     >>> encode_targets([-1, 1, 1], [-1], task=None, classes=None, dtype=torch.float32)
-    Targets(train=array([0, 1, 1]), test=array([0]), classes=2, class_names=None)
+    Targets(train=array([0, 1, 1]), test=array([0]), classes=2, class_names=None, peeked=True)
     """
+    check_one_kind("targets", train, numbers_alike=task is not None or classes is not None)
+    check_one_kind("targets of training and test records", train, test, numbers_alike=True)
     parts = [target_values(train, "targets"), target_values(test, "test targets")]
     if parts[1].size == 0:
         parts[1] = np.empty(0, dtype=parts[0].dtype)
@@ -106,7 +129,9 @@ def encode_targets(
     if task != "classification":
         raise unknown_name("task", str(task), ["classification", "regression"])
     labels, number, names = _labels(values, classes)
-    return Targets(labels[: len(parts[0])], labels[len(parts[0]) :], number, names)
+    # Words are numbered in sorted order, even if the number of classes is given.
+    peeked = classes is None or (isinstance(classes, int) and values.dtype.kind in _WORDS)
+    return Targets(labels[: len(parts[0])], labels[len(parts[0]) :], number, names, peeked)
 
 
 def _regression(values: Vector, records: int, dtype: torch.dtype) -> Targets:
@@ -124,7 +149,7 @@ def _labels(values: Vector, classes: int | Sequence[object] | None) -> tuple[Vec
     if classes is not None and not isinstance(classes, int):
         return _listed_labels(values, list(classes))
     number = None if classes is None else count("classes", classes)
-    if values.dtype.kind in "OUST":
+    if values.dtype.kind in _WORDS:
         codes, found = pd.factorize(values, sort=True)
         if (codes < 0).any():
             raise DataError(f"the target of record {int((codes < 0).argmax())} is missing; leave it out")
@@ -181,7 +206,7 @@ def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, recor
 
     if isinstance(clients, list | tuple) and clients and isinstance(clients[0], _INDEX_LISTS):
         return _group_by_index([to_numpy(rows, "client indices") for rows in clients], records)
-    labels = to_numpy(clients, "client labels")  # type: ignore[arg-type]  # any array of labels
+    labels = as_labels(clients, "client labels")  # type: ignore[arg-type]  # any array of labels
     if labels.shape != (records,):
         raise DataError(
             f"clients must be {records} labels, one per record, or a list of index arrays, not {labels.shape}"

@@ -109,11 +109,18 @@ class LoadedRun(BriefRepr):
         """Rows as the model's features, in double precision."""
         if self.schema is None:
             try:
-                return torch.as_tensor(np.asarray(rows, dtype=np.float64))
+                features = torch.as_tensor(np.asarray(rows, dtype=np.float64))
             except (TypeError, ValueError) as error:
                 raise RequestError(
                     "this run has no schema, so nothing names its columns: give features alone, all numbers"
                 ) from error
+            if len(unknown := torch.nonzero(~features.isfinite())):
+                # Scores that are no numbers would be taken for the first class.
+                raise RequestError(
+                    f"row {int(unknown[0, 0])} holds a gap or an infinity, and this run has no schema that says "
+                    "what a gap means: fill it as it was filled for training"
+                )
+            return features
         if not isinstance(rows, pd.DataFrame):
             raise RequestError("this run has a schema: give a pandas frame with the columns that it describes")
         return torch.from_numpy(encode(self.values(rows), self.schema, np.float64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,9 +69,19 @@ class CsvLog:
         """Nothing is left to write."""
 
 
+def _time_of_all(facts: Mapping[str, Any], *, measured: bool) -> float | None:
+    """The time that a log states for every round; None if each round's own may be known.
+
+    How long rounds take depends on the records, and no promise covers it.
+    """
+    return None if measured or facts["epsilon"] is None else time.time()
+
+
 @dataclass
 class TensorBoardLog:
     """Writes scalars for TensorBoard, and the promise as a text. Needs `pip install 'tacit[tensorboard]'`.
+
+    All rounds have the time of the start, unless `measured` is set.
 
     Args:
         directory: where the event files go.
@@ -80,6 +91,7 @@ class TensorBoardLog:
     directory: Path | str
     measured: bool = False
     _writer: Any = field(default=None, init=False, repr=False)
+    _time: float | None = field(default=None, init=False, repr=False)
 
     def check(self, *, resumed: bool) -> None:
         """Refuses if TensorBoard is not installed."""
@@ -96,12 +108,13 @@ class TensorBoardLog:
         # Rounds that are repeated after a crash replace those that were written before it.
         purge = facts["round"] if facts["resumed"] else None
         self._writer = SummaryWriter(str(self.directory), purge_step=purge)
+        self._time = _time_of_all(facts, measured=self.measured)
         self._writer.add_text("promise", str(facts["promise"]), facts["round"])
 
     def on_round(self, round: int, numbers: Mapping[str, float]) -> None:
         """Writes a scalar for every number."""
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, round)
+            self._writer.add_scalar(name, value, round, walltime=self._time)
 
     def on_end(self, result: Mapping[str, Any]) -> None:
         """Closes the file."""
@@ -112,6 +125,9 @@ class TensorBoardLog:
 @dataclass
 class MlflowLog:
     """Logs to an MLflow tracking server. Needs `pip install 'tacit[mlflow]'`.
+
+    All rounds and the end have the time of the start, unless `measured` is set. The server itself sees when it is
+    told of them.
 
     Args:
         uri: the address of the tracking server, such as "http://localhost:5000", or another tracking URI.
@@ -126,6 +142,7 @@ class MlflowLog:
     measured: bool = False
     _client: Any = field(default=None, init=False, repr=False)
     _id: str = field(default="", init=False, repr=False)
+    _time: int | None = field(default=None, init=False, repr=False)
 
     def check(self, *, resumed: bool) -> None:
         """Refuses if MLflow is not installed, or nothing answers at its address."""
@@ -151,6 +168,8 @@ class MlflowLog:
             self._id = self._client.create_run(place, run_name=self.run).info.run_id
         except Exception as error:
             raise RequestError(f"cannot log to mlflow:{self.uri}: {error}") from error
+        started = _time_of_all(facts, measured=self.measured)
+        self._time = None if started is None else int(1000 * started)
         for name, value in facts.items():
             if name == "promise":
                 self._client.set_tag(self._id, name, value)
@@ -160,12 +179,12 @@ class MlflowLog:
     def on_round(self, round: int, numbers: Mapping[str, float]) -> None:
         """Logs every number."""
         for name, value in numbers.items():
-            self._client.log_metric(self._id, name, float(value), step=round)
+            self._client.log_metric(self._id, name, float(value), timestamp=self._time, step=round)
 
     def on_end(self, result: Mapping[str, Any]) -> None:
         """Ends the run with its status."""
         status = {"finished": "FINISHED", "stopped": "KILLED"}.get(str(result["ended"]), "FAILED")
-        self._client.set_terminated(self._id, status=status)
+        self._client.set_terminated(self._id, status=status, end_time=self._time)
         self._client = None
 
 

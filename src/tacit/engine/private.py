@@ -19,6 +19,7 @@ from tacit.errors import RequestError
 from tacit.federation import Federation
 from tacit.models.module import ModuleModel
 from tacit.models.named import plain_module
+from tacit.models.persons import PersonModel
 from tacit.models.record_loss import RecordLoss, described, per_record_loss
 from tacit.models.trainable import Trainable
 from tacit.models.trial import check_fits
@@ -114,4 +115,5 @@ def make_private(
     )
     given = {} if clip_norm is None else {"algorithm.clip_norm": clip_norm}
     recipe = recipe.with_settings({**given, **(settings or {})})
-    return PrivateTraining(model, make_plan(recipe, federation=federation, model=model))
+    records = PersonModel(model) if federation.by_person else model
+    return PrivateTraining(model, make_plan(recipe, federation=federation, model=records))

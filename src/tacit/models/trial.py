@@ -13,6 +13,7 @@ from tacit.federation import Batch, Federation
 from tacit.models.layers_chain import keeps_records_apart
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
+from tacit.models.persons import model_of_rows
 
 
 def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
@@ -23,8 +24,13 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
         model: the network and its loss.
         federation: the records.
     """
+    if federation.by_person and model.public:
+        raise RequestError(
+            f"model {name!r} has weights or buffers that are not trained, and these records are persons with "
+            'several rows. Such networks take single rows: train all of it (trainable = "all")'
+        )
     check_outputs(name, model.module, federation, scores=model.loss == "cross-entropy")
-    records = torch.zeros(2, *federation.feature_shape, dtype=federation.features.dtype)
+    records = torch.zeros(2, *federation.row_shape, dtype=federation.features.dtype)
     records = records.to(next(model.module.parameters()).device)
     try:
         parts = model.split(records[0])
@@ -56,14 +62,16 @@ def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | N
     Args:
         model: the network and its loss; other models are known to forget.
         federation: the records.
-        shape: that of one record as the network takes it; by default, that of the federation's.
+        shape: that of one record as the network takes it, or of one row of a person; by default, that of the
+            federation's.
     """
+    model = model_of_rows(model)
     if not isinstance(model, ModuleModel):
         return
     if isinstance(model.loss, str) and keeps_records_apart(model.module):
         return
     device = next(model.module.parameters()).device
-    shape = (2, *(federation.feature_shape if shape is None else shape))
+    shape = (2, *(federation.row_shape if shape is None else shape))
     kind = federation.features.dtype
     point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad]).to(kind)
 
@@ -112,7 +120,7 @@ def check_outputs(name: str, module: nn.Module, federation: Federation, *, score
         layer.register_forward_pre_hook(lambda _, inputs, place=place: entered.append(place))
         for place, layer in module.named_modules()
     ]
-    record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
+    record = torch.zeros(1, *federation.row_shape, dtype=federation.features.dtype)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = module(record.to(next(module.parameters(), record).device))
@@ -136,7 +144,7 @@ def check_outputs(name: str, module: nn.Module, federation: Federation, *, score
 
 
 def _failed(name: str, module: nn.Module, federation: Federation, entered: list[str], error: Exception) -> str:
-    shape = " x ".join(map(str, federation.feature_shape))
+    shape = " x ".join(map(str, federation.row_shape))
     where = ""
     if entered and entered[-1]:
         layer = module.get_submodule(entered[-1])

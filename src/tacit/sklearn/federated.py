@@ -13,7 +13,8 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tacit.data.encode import Vector
+from tacit.data.encode import Vector, as_labels
+from tacit.data.one_kind import refuse_gaps
 from tacit.data.schema import Schema
 from tacit.data.schema.encode import encode
 from tacit.data.schema.records import Learned
@@ -65,9 +66,17 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         The number of records of every client (unless whole clients are protected), and which class labels occur,
         are treated as public.
         """
+        for name in ("schema_", "classes_"):
+            # Not every fit sets them anew.
+            if hasattr(self, name):
+                delattr(self, name)
         if self.schema is not None:
             return self._fit_table(described(self.schema), X, y, clients)
         classifies = is_classifier(self)
+        if classifies and y is not None:
+            y = as_labels(y, "y")
+            if y.dtype == object:
+                refuse_gaps(y, "label")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=not classifies)
         if classifies:
             check_classification_targets(y)
@@ -84,6 +93,13 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         if schema.target.classed != is_classifier(self):
             raise RequestError(f"the schema's target is for task = {schema.target.task!r}; use another estimator")
         seed, noise = seed_and_noise(self.random_state, self.privacy != "none")
+        if schema.target.classed:
+            y = as_labels(y, "y", numbers_alike=True)
+        else:
+            # A list is read cell by cell, like a column.
+            y = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
+        if y.shape != (len(X),):
+            raise DataError(f"y must hold {len(X)} values, one for each row of X, but its shape is {y.shape}")
 
         def learn(who: Federation, numbers: Vector, schema: Schema) -> Learned:
             promised = self._recipe(np.array(who.names), who.sizes.tolist(), seed, noise)

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils import check_random_state
 
+from tacit.data.encode import as_labels
+from tacit.data.one_kind import refuse_gaps
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learn, TableSource
 from tacit.data.schema.records import federate as federate_tables
@@ -37,12 +39,10 @@ def group(clients: Any, records: int) -> tuple[AnyArray, AnyArray]:
     """The sorted labels of the clients, and the position of every record's client among them."""
     if clients is None:
         return np.array([ONE_SILO]), np.zeros(records, dtype=np.int64)
-    labels = np.asarray(clients)
+    labels = as_labels(clients, "clients")
     if labels.shape != (records,):
         raise DataError(f"clients must be {records} labels, one for each record, not of shape {labels.shape}")
-    missing = pd.isna(labels)
-    if missing.any():
-        raise DataError(f"the client of record {int(missing.argmax())} is missing; every record needs one")
+    refuse_gaps(labels, "client")
     try:
         found, positions = np.unique(labels, return_inverse=True)
     except TypeError as error:
@@ -72,7 +72,7 @@ def federate_table(X: Any, y: Any, clients: Any, schema: Schema, learn: Learn) -
     """The records of a frame that its schema describes; nothing is held back. `learn` finds open ranges."""
     if not isinstance(X, pd.DataFrame):
         raise DataError("with a schema, X must be a pandas frame with the columns that it describes")
-    frame = X.assign(**{schema.target.column: np.asarray(y)})
+    frame = X.assign(**{schema.target.column: y})
     schema = dataclasses.replace(schema, test_share=0.0)
     if clients is not None:
         labels, positions = group(clients, len(X))
@@ -84,10 +84,7 @@ def federate_table(X: Any, y: Any, clients: Any, schema: Schema, learn: Learn) -
 
 def classes_as(names: Sequence[str], y: Any) -> AnyArray:
     """The classes of a schema, as numbers if `y` holds numbers; their type does not depend on a single record."""
-    words = {isinstance(one, str) for one in pd.unique(pd.Series(np.asarray(y, dtype=object)).dropna())}
-    if len(words) > 1:
-        raise DataError("y holds words and numbers: one record would decide the type of all predictions")
-    if not any(words):
+    if not any(isinstance(one, str) for one in pd.unique(pd.Series(np.asarray(y, dtype=object)).dropna())):
         for kind in (np.int64, np.float64):
             with contextlib.suppress(ValueError):
                 return np.array(names).astype(kind)
