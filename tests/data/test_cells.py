@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,42 @@ def test_another_row_does_not_decide_what_a_cell_means(
     column: Column, cells: list[Any], other: Any, expected: list[float]
 ) -> None:
     np.testing.assert_array_equal(values(column, [other, *cells])[1:], expected)
+
+
+ODD_CELLS = [
+    *(1, 0, 1.5, True, False, None, 20200101, 2**63, 1 + 2j, pd.NaT),
+    *("1", "01", "van", "VAN ", "80 kg", "80 g", "1,234.5", "7%", "?", "None", "true", "inf"),
+    *("2020-01-01", "31.12.2019", pd.Timestamp("2020-01-02 06:00"), datetime.date(9999, 12, 31)),
+]
+KINDS = [
+    CODE,
+    Column("a", "category", categories=("Van", "1.5")),
+    replace(DOSE, unit="kg"),
+    replace(DAY, gaps=("1",)),
+    replace(DAY, format="%d.%m.%Y"),
+]
+
+
+@pytest.mark.parametrize("inferred", [False, True])
+@pytest.mark.parametrize("column", KINDS)
+def test_a_cell_means_the_same_beside_any_other(column: Column, inferred: bool) -> None:
+    schema = Schema(ILL, (replace(column, missing="indicate"),))
+
+    def read(cells: list[Any]) -> list[float] | None:
+        frame = pd.DataFrame({"a": pd.Series(cells, dtype=object)})
+        try:
+            found: list[float] = table_values(frame.infer_objects() if inferred else frame, schema, strict=False)[
+                :, 0
+            ].tolist()
+        except DataError:
+            return None
+        return found
+
+    for pair in itertools.permutations(ODD_CELLS, 2):
+        together = read(list(pair))
+        if together is not None:
+            alone = [one[0] if (one := read([cell])) is not None else "refused" for cell in pair]
+            assert repr(together) == repr(alone), pair
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,21 @@ def distinct_cells(column: pd.Series[Any]) -> tuple[Vector, list[Any]]:
     """
     import pandas as pd
 
+    column = _apart(column)
     if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) != "string":
         column = column.map(as_text, na_action="ignore")
     codes, found = pd.factorize(column)
     return codes, list(found)
+
+
+def _apart(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column with real numbers as such: pandas writes all numbers beside a complex one as complex."""
+    import pandas as pd
+
+    if column.dtype.kind != "c":
+        return column
+    cells = [cell.real if cell.imag == 0 else cell for cell in column]
+    return pd.Series(cells, index=column.index, name=column.name, dtype=object)
 
 
 def with_gaps(column: pd.Series[Any], gaps: tuple[str, ...]) -> pd.Series[Any]:
@@ -104,8 +115,10 @@ def as_numbers(column: pd.Series[Any], unit: str = "") -> pd.Series[Any]:
         # pandas counts times in units that depend on the column, and makes a number of their gaps.
         return pd.Series(np.nan, index=column.index, name=column.name)
     if column.dtype == object:
-        # As in a column of truth values alone, which becomes one of objects by a single gap.
-        column = column.map(lambda cell: float(cell) if isinstance(cell, bool | np.bool_) else cell)
+        # As in a column of truth values alone, which becomes one of objects by a single gap. `map` would look for
+        # a type that suits all cells, such as times.
+        cells = [float(cell) if isinstance(cell, bool | np.bool_) else cell for cell in column]
+        column = pd.Series(cells, index=column.index, name=column.name, dtype=object)
     codes, found = distinct_cells(column)
     words = pd.Series(found, dtype=object)
     if unit:
@@ -133,9 +146,10 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if column.dtype == object:
-            # Times beside a word that means a gap.
-            column = column.infer_objects()
+        column = _apart(column)
+        times = np.zeros(len(column), dtype=bool)
+        if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) != "string":
+            times = np.array([isinstance(cell, datetime.date) for cell in column], dtype=bool)
         if pd.api.types.is_any_real_numeric_dtype(column):
             # As numbers, "2024.10" has lost its zero, unless a word in the column has kept it.
             whole = (column % 1 == 0) & (column.abs() < 2**53)
@@ -148,6 +162,9 @@ def as_dates(column: pd.Series[Any], format: str = "") -> pd.Series[Any]:
                 digits = len(datetime.datetime(2000, 11, 11).strftime(format))
                 column = column.str.replace(r"^\d+$", lambda found: found.group().zfill(digits), regex=True)
         dates = pd.to_datetime(column, format=format or "ISO8601", errors="coerce", utc=True)
+        if format and times.any():
+            # Whatever stands beside them, times are not written in any format.
+            dates = dates.mask(times, pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True))
     return dates.dt.tz_localize(None)
 
 
