@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from tacit.models.gradients import ROWS_AT_A_TIME, Gradients, RowGradients, owners_of
+from tacit.models.gradients import ROWS_AT_A_TIME, Divisible, Gradients, RowGradients, chunks_of_rows, owners_of
 from tacit.models.shares import LayeredGradients, OuterShare
 
 KEEP_NUMBERS = ROWS_AT_A_TIME // 4
@@ -29,7 +29,10 @@ def active_gradients(gradients: Gradients, indices: Tensor) -> Gradients:
     records = int(gradients.counts.sum())
     if records * active.dim > KEEP_NUMBERS:
         return active
-    return LayeredGradients.written(active.rows(0, records), gradients.counts)
+    # What is picked from is read while it is in the cache, unless it is computed again for every group.
+    groups = chunks_of_rows(gradients, in_cache=not isinstance(gradients, Divisible))
+    rows = [active.rows(*group) for group in groups] or [active.rows(0, 0)]
+    return LayeredGradients.written(torch.cat(rows), gradients.counts)
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,11 @@ class BoundedModel:
         gradients = self.model.gradients(point.to(self.precision), self._precise(batch))
         if not isinstance(gradients, Divisible):
             return self._sums(gradients, at)
-        sums, first = [], 0
-        for part in gradients.parts():
-            last = first + len(part.counts)
-            sums.append(self._sums(part, None if at is None else at[first:last]))
-            first = last
-        return torch.cat(sums)
+        # Norms and sums come from one computation of each part: what does not fit into memory is computed once.
+        total = gradients.point.new_zeros(len(gradients.counts), gradients.dim if at is None else at.shape[1])
+        for clients, part in gradients.parts():
+            total[clients] += self._sums(part, None if at is None else at[clients])
+        return total
 
     def _sums(self, gradients: Gradients, at: Tensor | None) -> Tensor:
         return self.bound.sums(gradients if at is None else active_gradients(gradients, at))

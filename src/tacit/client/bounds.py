@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import RequestError, positive, unknown_name
-from tacit.models.gradients import Gradients, chunks_of_rows, owners_of
+from tacit.models.gradients import Divisible, Gradients, chunks_of_rows, owners_of
 from tacit.models.shares import LayeredGradients
 
 SHAVE = 1 - 1e-4
@@ -172,7 +172,8 @@ class ClipEachCoordinate:
         """Clip the rows and sum them per client."""
         total = gradients.rows(0, 0).new_zeros(len(gradients.counts), gradients.dim)
         owners, limit = owners_of(gradients.counts), self.limit * SHAVE
-        for start, stop in chunks_of_rows(gradients):
+        # Rows that must be computed again are not computed in such small groups.
+        for start, stop in chunks_of_rows(gradients, in_cache=not isinstance(gradients, Divisible)):
             rows = gradients.rows(start, stop)
             # A sum is cheaper than a check of every number; if it overflows, every number is checked.
             if not bool(rows.sum().isfinite()):

@@ -19,6 +19,9 @@ from torch import Tensor
 ROWS_AT_A_TIME = 64 * 2**20
 """The most numbers of written-out per-record gradients held in memory at once."""
 
+ROWS_IN_CACHE = 2 * 2**20
+"""So many numbers stay in a processor's cache until the next pass over them."""
+
 FEW_RECORDS = 64
 """Below this many records per client, padding to a rectangle is faster than a loop over the clients."""
 
@@ -64,15 +67,20 @@ class Gradients(Protocol):
 class Divisible(ABC):
     """Gradients of several clients that are computed again whenever they are needed, because of their size."""
 
+    point: Tensor
+
     @abstractmethod
-    def parts(self) -> Iterator[Gradients]:
-        """The gradients of consecutive clients, as many at a time as can be kept."""
+    def parts(self) -> Iterator[tuple[slice, Gradients]]:
+        """As many gradients at a time as can be kept, each record's once, and whose they are.
+
+        A part has some consecutive clients, or some records of a client that is too large.
+        """
 
 
-def chunks_of_rows(gradients: Gradients) -> Iterator[tuple[int, int]]:
-    """Ranges of records whose written-out gradients fit into memory together."""
+def chunks_of_rows(gradients: Gradients, *, in_cache: bool = False) -> Iterator[tuple[int, int]]:
+    """Ranges of records whose written-out gradients fit into memory together, or into a processor's cache."""
     records = int(gradients.counts.sum())
-    size = max(1, ROWS_AT_A_TIME // max(1, gradients.dim))
+    size = max(1, (ROWS_IN_CACHE if in_cache else ROWS_AT_A_TIME) // max(1, gradients.dim))
     for start in range(0, records, size):
         yield start, min(records, start + size)
 

@@ -261,23 +261,22 @@ class _ChunkedGradients(Divisible):
             stop = min(start + self.size, last)
             yield slice(start, stop), self.model._captured(self.point, _part(self.batch, start, stop))
 
-    def parts(self) -> Iterator[Gradients]:
-        """Groups of clients that fit into memory; a client that does not is a group of its own."""
+    def parts(self) -> Iterator[tuple[slice, Gradients]]:
+        """Groups of clients that fit into memory; a client that does not comes in several parts."""
         sizes = self.counts.tolist()
         first, start, stop = 0, 0, 0
         for client, size in enumerate(sizes):
             if client > first and stop + size - start > self.size:
-                yield self._of_clients(slice(first, client), slice(start, stop))
+                yield from self._of_clients(slice(first, client), slice(start, stop))
                 first, start = client, stop
             stop += size
-        yield self._of_clients(slice(first, len(sizes)), slice(start, stop))
+        yield from self._of_clients(slice(first, len(sizes)), slice(start, stop))
 
-    def _of_clients(self, clients: slice, records: slice) -> Gradients:
+    def _of_clients(self, clients: slice, records: slice) -> Iterator[tuple[slice, Gradients]]:
         batch = Batch(self.batch.features[records], self.batch.targets[records], self.counts[clients])
         point = self.point if self.point.dim() == 1 else self.point[clients]
-        if batch.records > self.size:
-            return replace(self, point=point, batch=batch)
-        return self.model._captured(point, batch) if batch.records else self.model.gradients(point, batch)
+        for _, gradients in replace(self, point=point, batch=batch)._chunks(0, batch.records):
+            yield clients, gradients
 
     def norms(self) -> Tensor:
         return torch.cat([gradients.norms() for _, gradients in self._chunks(0, self.batch.records)])
