@@ -22,7 +22,7 @@ CLEAR = 10.0
 
 ALIKE = 3.0
 """Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
-(docs/defaults.md)."""
+(docs/results/default-rules.md)."""
 
 
 @dataclass(frozen=True)
