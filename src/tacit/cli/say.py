@@ -7,6 +7,8 @@ import textwrap
 import typer
 
 _WIDTH = 80
+_LABEL = 10
+"""Columns of the labels of rows."""
 
 
 def say(text: str, first: str = "", then: str = "", *, err: bool = False) -> None:
@@ -25,3 +27,22 @@ def say(text: str, first: str = "", then: str = "", *, err: bool = False) -> Non
 def say_of_a_party(text: str, *, err: bool = False) -> None:
     """Print what a party of a deployment does; lines that continue one are indented."""
     say(text, then="  ", err=err)
+
+
+def say_row(label: str, text: str, *, colour: str | None = None) -> None:
+    """Print a text beside its label, in lines of at most 80 characters.
+
+    >>> say_row("Sent", "781.8 kB per client")
+    Sent      781.8 kB per client
+    """
+    margin = " " * _LABEL
+    folded = textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    styled = typer.style(folded[_LABEL:], fg=colour) if colour else folded[_LABEL:]
+    typer.echo(typer.style(label.ljust(_LABEL), bold=True) + styled)

@@ -115,7 +115,7 @@ def measured_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> 
     sizes = first["records_per_client"]
     if findings := first.get("findings"):
         blocks.append(Paragraph(("What limited the result, as found afterwards:",)))
-        expected = (first.get("outlook") or {}).get("sentence")
+        expected = (first.get("outlook") or {}).get("advice")
         changes = ["See above." if f["change"] == expected else f["change"] for f in findings]
         blocks.append(
             Marked(tuple(("fair", f["what"], change) for f, change in zip(findings, changes, strict=True)))

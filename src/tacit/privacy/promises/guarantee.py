@@ -141,7 +141,7 @@ class Guarantee:
         >>> from tacit.privacy.events import gaussian
         >>> print(Guarantee((gaussian(10.0),), delta=1e-5).sentence())
         From what was sent, nobody, not even the server and all other parties together, can learn more about what
-        any one record contained than epsilon = 0.726 at delta = 1e-05 allows. This is a strong promise.
+        any one record contained than epsilon = 0.726 at delta = 1e-05 allows (a strong promise).
         Formally: against the server and all other parties, ...
         """
         if math.isinf(self.epsilon):

@@ -59,7 +59,7 @@ def plain_promise(
 
     >>> print(plain_promise(2.0, 1e-5, "record", "server"))
     From what was sent, nobody, not even the server and all other parties together, can learn more about what any
-    one record contained than epsilon = 2 at delta = 1e-05 allows. This is a moderate promise.
+    one record contained than epsilon = 2 at delta = 1e-05 allows (a moderate promise).
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return "Nothing is promised to anybody."
@@ -67,5 +67,5 @@ def plain_promise(
     can = "cannot" if who.startswith("the ") else "can"
     return (
         f"From what was sent, {who} {can} learn more about {hidden} than epsilon = {up_to(epsilon)} at delta = "
-        f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon, delta)[1]} promise."
+        f"{up_to(delta, MOST_DIGITS)} allows (a {strength(epsilon, delta)[1]} promise)."
     )
