@@ -134,6 +134,6 @@ def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
 def test_epsilons_are_rounded_up() -> None:
     """A table never promises more than was computed."""
     row: dict[str, Any] = defaultdict(lambda: None, algorithm="a", epsilon=1.0041, privacy="record", seeds=1)
-    assert _cells(row, "accuracy", tuned=False)["epsilon"] == "1.01"
+    assert _cells(row, "accuracy")["epsilon"] == "1.01"
     assert _number(1.00041) == "1.001"
     assert _rounded(1.00041) == "1.001"

@@ -129,8 +129,8 @@ def compare(
         sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
         print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
     elif not quiet:
-        show_comparison(rows, figure, page, tuned=bool(axes))
-        print(f"{len(points & there)} of {len(points)} runs were already there")
+        already = f"{len(points & there)} of {len(points)} runs were already there"
+        show_comparison(rows, directory, already, tuned=bool(axes))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 
 import typer
@@ -46,3 +47,24 @@ def say_row(label: str, text: str, *, colour: str | None = None) -> None:
     )
     styled = typer.style(folded[_LABEL:], fg=colour) if colour else folded[_LABEL:]
     typer.echo(typer.style(label.ljust(_LABEL), bold=True) + styled)
+
+
+def say_command(command: str) -> None:
+    r"""Print a command for a shell, in lines that can be pasted together.
+
+    >>> say_command("tacit run --data patients.csv --schema schema.toml --epsilon 4 --set algorithm.step=0.5")
+      tacit run --data patients.csv --schema schema.toml --epsilon 4 \
+        --set algorithm.step=0.5
+    """
+    words = shlex.split(command)
+    starts = [0, *(k for k, word in enumerate(words) if word.startswith("--"))]
+    # An option stays beside its value.
+    parts = [shlex.join(words[i:j]) for i, j in zip(starts, [*starts[1:], len(words)], strict=True)]
+    lines = [f"  {parts[0]}"]
+    for part in parts[1:]:
+        longer = f"{lines[-1]} {part}"
+        if len(longer) <= _WIDTH - len(" \\"):
+            lines[-1] = longer
+        else:
+            lines.append(f"    {part}")
+    typer.echo(" \\\n".join(lines))
