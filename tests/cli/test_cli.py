@@ -245,7 +245,7 @@ def test_compare_tunes_each_algorithm_and_never_runs_a_point_twice(inside: Insid
         p.name for p in (tmp_path / "here").iterdir()
     }
     page = (tmp_path / "here" / "report.html").read_text()
-    assert "cdp-sgd; ldp-sgd: weak." in page
+    assert "cdp-sgd; ldp-sgd:</span> From what was sent" in page
     assert "No epsilon here includes that." in page
     again = json.loads(inside(*arguments).stdout)
     assert (again["rows"], again["points"], again["points_already_there"]) == (rows, 6, 6)

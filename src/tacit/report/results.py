@@ -64,17 +64,15 @@ def result_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> li
         aside = "; the evaluation's part is set aside at the start" if first.get("evaluation") else ""
         words = f"the privacy that the rounds so far have cost, for the client that spends most{aside}"
         charts.append((epsilon, words))
-    return [
-        Charts(tuple(charts)),
-        *([] if first.get("naive_metric") is None else [_compared_with_naive(first)]),
-        whose_test_records(first),
-    ]
+    return [*compared_with_naive(first), Charts(tuple(charts)), whose_test_records(first)]
 
 
-def _compared_with_naive(first: Summary) -> Block:
-    """What somebody would reach who looks at no column at all."""
+def compared_with_naive(first: Summary) -> list[Block]:
+    """What somebody would reach who looks at no column at all; nothing if that is not known."""
+    if first.get("naive_metric") is None:
+        return []
     value, what = first["naive_metric"]
-    return Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} ({what}).",))
+    return [Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} ({what}).",))]
 
 
 def whose_test_records(summary: Summary) -> Block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tacit.privacy.promises.protection import NO_PROTECTION
@@ -148,3 +148,16 @@ def learned_words(learned: dict[str, Any]) -> str:
         return f"how large features are, privately ({cost}): about {few}"
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
     return f"ranges, privately ({cost}): {ranges}"
+
+
+def stated_words(stated: Sequence[str]) -> tuple[str, ...]:
+    """What nobody can check but whoever stated it, in a sentence for each party.
+
+    >>> stated_words(["every silo: that it keeps no other ledger", "every silo: how many records it holds"])
+    ('Every silo: that it keeps no other ledger; how many records it holds.',)
+    """
+    by: dict[str, list[str]] = {}
+    for what in stated:
+        who, _, said = what.partition(": ")
+        by.setdefault(who, []).append(said)
+    return tuple(f"{who[:1].upper()}{who[1:]}: {'; '.join(said)}." for who, said in by.items())
