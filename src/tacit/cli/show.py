@@ -129,7 +129,7 @@ def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, direc
     say_row(
         "",
         "report.html there says in full against whom the promise holds, what it takes as public, and how to "
-        f"repeat this. `tacit account {first['run_dir']}` recomputes the epsilon from the ledger.",
+        "repeat this. `tacit account` with this directory recomputes the epsilon from the ledger.",
     )
 
 

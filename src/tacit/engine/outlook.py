@@ -67,7 +67,9 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
     sums = (
-        "" if summed is None else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)}."
+        ""
+        if summed is None
+        else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)} times."
     )
     step = None if of_noise else misfit_step(plan, known)
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
@@ -82,7 +84,7 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     if ratio >= hidden:
         reached = f"the signal reaches at most {ratio:.2g} times the noise"
         expected = f"Over {plan.rounds} rounds {reached}, which costs accuracy."
-        advice = f"{_two_digits(clear)} times would take {needs}{sums}"
+        advice = f"{_two_digits(clear)} times the noise would take {needs}{sums}"
         return Outlook(ratio, "noisy", expected, advice + assumed, summed)
     expected = (
         f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
