@@ -98,7 +98,7 @@ def test_a_person_sees_tables_and_a_figure(inside: Inside, tmp_path: Path) -> No
         (["account"], "--sampling, --noise-multiplier, --rounds, --delta missing"),
         (["account", "--sampling=poisson"], "--noise-multiplier, --rounds, --delta missing"),
         ([*BARE, "--sampling=poison", "--rate=0.1"], "did you mean 'poisson'"),
-        ([*BARE, "--sampling=poisson", "--rate=1.5"], "rate must be in (0, 1]"),
+        ([*BARE, "--sampling=poisson", "--rate=1.5"], "rate must be above 0 and at most 1"),
         ([*BARE, "--sampling=poisson", "--rate=0"], "rate must be"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--delta=1"], "delta must be"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--delta=0"], "delta must be"),

@@ -87,8 +87,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
         advice = f"{_two_digits(clear)} times the noise would take {needs}{sums}"
         return Outlook(ratio, "noisy", expected, advice + assumed, summed)
     expected = (
-        f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
-        "the signal can be."
+        f"Little can be learned: even over {plan.rounds} rounds the noise is {_two_digits(1 / ratio)} times as "
+        "long as the signal can be."
     )
     sums = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
     return Outlook(ratio, "hidden", expected, f"A clear signal would take {needs}{sums}", summed)
@@ -162,16 +162,16 @@ def _guesses_scale(plan: Plan) -> bool:
 
 def _needs(plan: Plan, times: float) -> str:
     """What would multiply the signal-to-noise ratio by `times`; noise is roughly proportional to 1/epsilon."""
-    clients = plan.federation.clients
+    clients, larger = plan.federation.clients, f"an epsilon {_two_digits(times)} times as large"
     if plan.algorithm.work.unit is Unit.CLIENT:
         alone = not plan.algorithm.trust.charges_everyone
         many = clients * (times**2 if alone else times)
-        return f"about {_rounded(many)} clients instead of {clients}, or an epsilon {times:.2g} times as large"
+        return f"about {_rounded(many)} clients instead of {clients}, or {larger}"
     schema = plan.federation.schema
     units = "records" if schema is None or schema.person is None else "persons"
     return (
-        f"{times:.2g} times as many {units} at every client, or about {_rounded(clients * times**2)} clients "
-        f"instead of {clients}, or an epsilon {times:.2g} times as large"
+        f"{_two_digits(times)} times as many {units} at every client, or about {_rounded(clients * times**2)} "
+        f"clients instead of {clients}, or {larger}"
     )
 
 
