@@ -80,7 +80,8 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
         expected += "enough for main effects, but noise costs accuracy."
         advice = f"Below about {_two_digits(sharp)} times, rare classes and small effects suffer most.{sums}"
         return Outlook(ratio, "fair", expected, advice + assumed, summed)
-    needs = f"{_needs(plan, clear / ratio)}, or a model with fewer parameters."
+    # A tenth more is the least that is worth saying.
+    needs = f"{_needs(plan, max(1.1, clear / ratio))}, or a model with fewer parameters."
     if ratio >= hidden:
         reached = f"the signal reaches at most {ratio:.2g} times the noise"
         expected = f"Over {plan.rounds} rounds {reached}, which costs accuracy."
