@@ -187,7 +187,7 @@ def _own_test(summary: Mapping[str, Any]) -> bool:
 def _data(first: Mapping[str, Any]) -> str:
     """Whose records; their number is left out where the promise protects it."""
     sizes, name = first["records_per_client"], first["data"]
-    held = "" if sizes is None else f" with {_between(*sizes, ',')} records"
+    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} records"
     return f"{'' if name == 'custom' else f'{name}: '}{first['clients']:,} clients{held}"
 
 
@@ -195,7 +195,7 @@ def _chosen(recipe: Recipe, first: Mapping[str, Any]) -> str:
     """The settings of a run that matter most; the recipe has them all."""
     settings = recipe.algorithm_settings
     batch, sampling, local = settings.get("batch"), first["sampling"], settings.get("local_steps")
-    bound = first["clip_norm"]
+    bound, (low, high) = first["clip_norm"], first["noise_multiplier_range"]
     parts = [
         str(recipe.algorithm),
         f"{recipe.model} ({first['dim']:,} parameters)",
@@ -203,9 +203,7 @@ def _chosen(recipe: Recipe, first: Mapping[str, Any]) -> str:
         None if local is None else f"{local} local steps",
         f"{sampling} batches" + ("" if batch is None else f" of {_records(batch)}"),
         None if bound is None else f"clip norm {bound:.3g}",
-        None
-        if bound is None or first["privacy"] == "none"
-        else f"noise {_between(*first['noise_multiplier_range'], '.3g')} times that",
+        None if bound is None or first["privacy"] == "none" else f"noise {_between(low, high, '.3g')} times that",
         f"{recipe.weights} weights" if isinstance(recipe.weights, str) else None,
         f"step {_plain(settings['step'])}" if settings.get("step") else "steps computed from the messages",
     ]
