@@ -225,7 +225,7 @@ def _sheet(needs: Needs) -> dict[str, Any]:
     recipe = needs.recipe
     return {
         "target": {"epsilon": recipe.epsilon, "delta": recipe.delta, "adjacency": recipe.adjacency},
-        "clip_norm": recipe.algorithm_settings.get("clip_norm", 1.0),
+        "clip_norm": recipe.algorithm_settings.get("clip_norm"),
         "algorithms": [row.to_dict() for row in needs.planned],
         "batches": [{"fraction": fraction, **row.to_dict()} for fraction, row in needs.by_batch],
     }

@@ -131,9 +131,8 @@ def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Blo
         words = "training loss (not covered by the promise); bars are 95% intervals over the seeds, if several"
         return [Charts(((interval_chart(losses, "training loss"), words),))]
     limits = (0.0, 1.0) if metric == "accuracy" else None
-    charts = [
-        (interval_chart([bar for bar, _ in bars], f"test {metric}", fixed=limits), f"test {metric}. {bars[0][1]}")
-    ]
+    bar = interval_chart([bar for bar, _ in bars], f"test {metric}", fixed=limits)
+    charts = []
     for column, label, scale in (("round", "rounds", 1), ("uplink_bits_per_client", "kB sent by a client", 8000)):
         svg = _curves(entries, "test_metric", f"test {metric}", column, label, scale)
         bands = (
@@ -143,6 +142,7 @@ def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Blo
         )
         charts.append((svg, f"test {metric}{bands}"))
     return [
+        Charts(((bar, f"test {metric}. {bars[0][1]}"),)),
         *compared_with_naive(private),
         Charts(tuple(charts)),
         whose_test_records(private),

@@ -57,14 +57,17 @@ def result_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> li
     limits = (0.0, 1.0) if first["test_metric_name"] == "accuracy" else None
     curve = _curve(histories, "test_metric", f"test {first['test_metric_name']}")
     epsilon = _curve(histories[:1], "epsilon", "epsilon spent")
-    charts = [(interval_chart([bar], bar.name, fixed=limits), words)]
+    # Curves stand side by side, below the bar, which is lower.
+    above = Charts(((interval_chart([bar], bar.name, fixed=limits), words),))
+    charts: list[tuple[str, str]] = []
     if curve is not None:
         charts.append((curve, _band(f"test {first['test_metric_name']}, round by round", histories)))
     if epsilon is not None:
         aside = "; the evaluation's part is set aside at the start" if first.get("evaluation") else ""
         words = f"the privacy that the rounds so far have cost, for the client that spends most{aside}"
         charts.append((epsilon, words))
-    return [*compared_with_naive(first), Charts(tuple(charts)), whose_test_records(first)]
+    curves = [Charts(tuple(charts))] if charts else []
+    return [above, *compared_with_naive(first), *curves, whose_test_records(first)]
 
 
 def compared_with_naive(first: Summary) -> list[Block]:
