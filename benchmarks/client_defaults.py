@@ -1,4 +1,4 @@
-"""DP-NormFedAvg's defaults beside its own grid, for 3,000 synthetic clients: see docs/results/defaults.md.
+"""DP-NormFedAvg's defaults beside its own grid, for 3,000 synthetic clients: see docs/results/default-rules.md.
 
     python benchmarks/client_defaults.py
 

@@ -1,4 +1,4 @@
-"""The defaults on arrays whose features are of any size: the table in docs/results/defaults.md.
+"""The defaults on arrays whose features are of any size: the table in docs/results/default-rules.md.
 
     python benchmarks/sizes.py [--family small,mixed] [--epsilon 4] [--clients 10] [--uneven]
 

@@ -47,18 +47,21 @@ _MANY_NAMES = 20
 """With more names than this, only similar ones are listed."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> RequestError:
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> RequestError:
     """The error for an unknown name; it suggests similar names, and lists all known ones unless they are many.
 
     >>> print(unknown_name("compressor", "rnd-k", ["rand-k", "natural"]))
     unknown compressor 'rnd-k'; did you mean 'rand-k'? Known: natural, rand-k
+    >>> print(unknown_name("setting", "sed", ["seed", "share"], "[test] of schema.toml"))
+    [test] of schema.toml: unknown setting 'sed'; did you mean 'seed'? Known: seed, share
     """
+    kind = f"{where}: unknown {kind}" if where else f"unknown {kind}"
     names = sorted(set(known))
     close = similar_names(name, names)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
     if close and len(names) > _MANY_NAMES:
-        return RequestError(f"unknown {kind} {name!r}{hint}")
-    return RequestError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+        return RequestError(f"{kind} {name!r}{hint}")
+    return RequestError(f"{kind} {name!r}{hint} Known: {', '.join(names)}")
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
@@ -100,7 +103,7 @@ def positive(setting: str, value: float) -> float:
 def probability(setting: str, value: float) -> float:
     """Return the value if it lies in (0, 1]; raise `RequestError` otherwise."""
     if not (_is_number(value) and 0 < value <= 1):
-        raise RequestError(f"{setting} must be in (0, 1], not {value!r}")
+        raise RequestError(f"{setting} must be above 0 and at most 1, not {value!r}")
     return value
 
 

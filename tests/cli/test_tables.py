@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,8 +15,7 @@ from typer.testing import CliRunner
 
 from tacit.algorithms.registry import ALGORITHMS
 from tacit.cli.app import app
-from tacit.cli.show import show_guarantee
-from tacit.cli.show_account import _number
+from tacit.cli.show_account import _number, show_protection
 from tacit.cli.show_comparison import _cells
 from tacit.cli.show_plan import show_needs
 from tacit.cli.verify import _rounded
@@ -22,6 +23,7 @@ from tacit.engine.outlook import Outlook
 from tacit.engine.recipe import Recipe
 from tacit.experiments.registry import EXPERIMENTS
 from tacit.planning.needs import Need, Needs
+from tacit.privacy.promises.protection import Protection
 from tacit.report.run_page import shown_epsilon
 
 
@@ -84,24 +86,33 @@ def test_a_plan_has_whole_columns(capsys: pytest.CaptureFixture[str], monkeypatc
 def test_epsilons_that_protect_nobody_read_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the words of the pages, and without squeezing the adversaries."""
+    """In the words of the pages."""
     monkeypatch.setenv("COLUMNS", "80")
     rows = [
-        {
-            "adversary": "the server and all other parties",
-            "protected": "all records of a client",
-            "epsilon": 29800.0,
-        },
-        {"adversary": "the client that holds the records", "protected": "one record", "epsilon": None},
-        {"adversary": "another client", "protected": "whether a record is used", "epsilon": 3.549},
+        ("the server and all other parties", "all records of a client", 29800.0, "no protection"),
+        ("the client that holds the records", "one record", math.inf, "no protection"),
+        ("another client", "whether a record is used", 3.549, "3.55"),
     ]
-    show_guarantee({"protection": rows, "promise": "A promise.", "privacy": "none"})
+    show_protection(tuple(Protection(who, what, "replace-one", e, 1e-5, "Why.") for who, what, e, _ in rows))
     said = capsys.readouterr().out
-    lines = [line.strip("│ ") for line in said.splitlines()]
-    assert [line.split("  ")[-1].strip() for line in lines[2:5]] == ["no protection", "no protection", "3.55"]
-    assert all(line.startswith(row["adversary"]) for line, row in zip(lines[2:5], rows, strict=True))
+    lines = [line.strip() for line in said.splitlines() if "against" in line][1:]
+    assert lines == [f"{told}  {what}, against {who}" for who, what, _, told in rows]
     assert shown_epsilon(29800.0) == "no protection (29,800)"
     assert "29800" not in said
+
+
+def test_a_run_says_the_result_first_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = _call("run", "--data=breast-cancer", "--epsilon=1", "--rounds=20", "--out=here", "--evaluate=0.2")
+    rows = [line.split()[0] for line in said.splitlines() if line[:1].strip() and "━" not in line]
+    assert " ".join(rows) == "Outlook Result Held Promise Limits Public Caution Data Chosen Sent Took Files"
+    assert said.count("\n") < 40
+    text = " ".join(said.split())
+    told = re.split(r"(?<=[.]) (?=[A-Z])", text)
+    assert len(told) == len(set(told))
+    assert text.count("epsilon = 1 ") == 1
+    for what in ("always the most common class: 0.6", "report.html", "what it takes as public", "seeded"):
+        assert what in text
 
 
 def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
@@ -123,6 +134,6 @@ def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
 def test_epsilons_are_rounded_up() -> None:
     """A table never promises more than was computed."""
     row: dict[str, Any] = defaultdict(lambda: None, algorithm="a", epsilon=1.0041, privacy="record", seeds=1)
-    assert _cells(row, "accuracy", tuned=False)["epsilon"] == "1.01"
+    assert _cells(row, "accuracy")["epsilon"] == "1.01"
     assert _number(1.00041) == "1.001"
     assert _rounded(1.00041) == "1.001"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tacit.deploy.advice import ADVICE, advice
 from tacit.deploy.seam import Code
 
-DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
+DOCS = Path(__file__).parents[2] / "docs" / "deploy-problems.md"
 
 
 def test_every_code_has_its_advice_and_the_docs_have_the_same() -> None:

@@ -81,7 +81,7 @@ def test_the_tutorials_were_run_and_have_their_pictures(site: Path) -> None:
     told = _text(site / "tutorials" / "compare_algorithms.html")
     assert len(re.findall(r"^\S+ +2\.000 +\d", told, re.M)) == 4
     assert "The certificate is valid" not in _text(site / "tutorials" / "five_hospitals.html")
-    assert "who is protected against whom" in _text(site / "tutorials" / "five_hospitals.html")
+    assert "From what was sent, nobody, not even the server" in _text(site / "tutorials" / "five_hospitals.html")
     accuracies = re.findall(
         r"parameters, test accuracy (0\.\d+)", _text(site / "tutorials" / "own_pytorch_model.html")
     )

@@ -37,7 +37,7 @@ def test_ten_clients_cannot_hide_whole_clients() -> None:
     assert ahead.verdict == "hidden"
     assert "clients instead of 10" in ahead.sentence
     needed = int(ahead.sentence.split("about ")[1].split(" clients")[0].replace(",", ""))
-    assert 150 < needed < 300  # 100 reach 87% and 200 reach 89%, like 400 (docs/defaults.md)
+    assert 150 < needed < 300  # 100 reach 87% and 200 reach 89%, like 400 (docs/results/default-rules.md)
     easier = outlook(make_plan(replace(RECIPE, algorithm="dp-normfedavg", rounds=100)))
     assert easier is not None
     assert easier.signal_to_noise < 1

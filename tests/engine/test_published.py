@@ -26,7 +26,7 @@ from torch import Tensor
 
 import tacit
 from tacit.cli.app import main
-from tacit.cli.show import show_guarantee, show_summary
+from tacit.cli.show import show_summaries
 from tacit.data.schema import Column, Predicted, Schema
 from tacit.engine import round as rounds
 from tacit.engine.history import MEASURED
@@ -130,9 +130,7 @@ def published(directory: Path, printed: str) -> Files:
         "report.html": re.sub(
             r'(?s)<section class="not-covered">.*?</section>', "", (directory / "report.html").read_text()
         ),
-        "printed": re.sub(
-            r"(?ms)^ *(result|time) [^\n]*(\n {10}[^\n]*)*$|^╭─ what limits.*?^╰[^\n]*$", "", printed
-        ),
+        "printed": re.sub(r"(?m)^(Result|Limits|Took) [^\n]*(\n {10}[^\n]*)*$", "", printed),
     }
 
 
@@ -236,9 +234,7 @@ def test_sizes_that_are_public_are_told_and_named(tmp_path: Path, call: Callable
     told = {}
     for where in ("here", "there"):
         told[where] = published(tmp_path / where / "run", call(where, "run", *arguments, "--out=run"))
-        assert "the number of records of every client" in " ".join(
-            told[where]["printed"].replace("│", "").split()
-        )
+        assert "the number of records of every client" in " ".join(told[where]["printed"].split())
     for name in ("ledger.jsonl", "summary.json", "printed"):
         assert told["here"][name] != told["there"][name]
 
@@ -368,6 +364,8 @@ def test_tables_show_what_a_summary_says(capsys: pytest.CaptureFixture[str], nei
     summary = run.summary()
     assert summary["records"] is summary["records_per_client"] is summary["sampling_rate"] is None
     assert summary["gradient_evaluations"] is None
-    show_summary(summary)
-    show_guarantee(summary)
-    assert "3 clients, 41 parameters" in capsys.readouterr().out
+    assert plan.recipe is not None
+    show_summaries([summary], plan.recipe, "here")
+    printed = capsys.readouterr().out
+    assert "3 clients\n" in printed
+    assert "(41 parameters)" in printed

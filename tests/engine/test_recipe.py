@@ -203,7 +203,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         Recipe.read(tmp_path / "none.toml")
     with pytest.raises(RequestError, match="not valid TOML"):
         Recipe.from_toml("rounds = ")
-    with pytest.raises(RequestError, match="unknown setting in recipe 'round'"):
+    with pytest.raises(RequestError, match="recipe: unknown setting 'round'"):
         Recipe.from_toml("round = 3")
     with pytest.raises(RequestError, match="key=value"):
         parse_setting("step")

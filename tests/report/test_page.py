@@ -56,7 +56,7 @@ def test_names_with_hyphens_and_options_are_not_broken() -> None:
     grid = SortableTable("runs", ("name", "n"), (("cdp-sgd", -1), ("two-word name", "1-2 of 3")))
     made = render_page("t", "l", [Section("s", [grid, Verbatim("tacit run --trust sum <x-y>")])])
     assert '<td class="name">cdp-sgd</td><td data-key="-1" class="number">-1</td>' in made
-    assert "<td>two-word name</td><td>1-2 of 3</td>" in made
+    assert '<td>two-word name</td><td class="beside">1-2 of 3</td>' in made
     assert '>tacit run <span class="name">--trust</span> sum &lt;x-y&gt;</pre>' in made
 
 

@@ -193,7 +193,7 @@ def test_a_comparison_page_marks_who_is_not_private() -> None:
         ("gone", [], []),
     ]
     page = checked(comparison_page(entries, table, REPEAT, tuned=True, diverged=[f"{EVIL} at 1"]))
-    assert "a: moderate." in page
+    assert "a:</span> From what was sent" in page
     assert f"{EVIL.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#x27;')}: not private." in page
     assert "Tuning is not paid for" in page
 

@@ -31,7 +31,7 @@ SHARP = 150.0
 
 NOISY = 100.0
 """Below this ratio, noise on all features of a wide table costs more than farther steps gain
-(docs/defaults.md)."""
+(docs/results/default-rules.md)."""
 
 TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges

@@ -226,7 +226,10 @@ class Aggregator(CommonTrust):
                 "use noise = 'gaussian', or adversary = 'server'"
             )
         if federation.weights is not None:
-            raise RequestError("client weights need a promise about single messages, not about sums")
+            raise RequestError(
+                "weights need a promise about single messages, and this one is about sums: leave weights out, or "
+                "set adversary = 'server'"
+            )
 
     def check_target(self, work: Work, privacy: Target | Sequence[Target] | str) -> None:
         """Refuses budgets that differ: a sum has one noise for all."""

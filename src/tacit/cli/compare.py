@@ -20,6 +20,7 @@ from tacit.cli.interrupt import continued_by_repeating
 from tacit.cli.recipe_options import check_taken, parse_list, parsed, recipe_from, recipe_options
 from tacit.cli.say import say
 from tacit.cli.show_comparison import edges, measured_note, metric_name, short, show_comparison, table_rows
+from tacit.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -96,8 +97,8 @@ def compare(
     there = {path.parent for ended in ENDED for path in directory.glob(f"points/*/{ended}")}
     columns = TextColumn("[bold]compare"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     silent = quiet or (as_json and not sys.stderr.isatty())
-    shown = Progress(*columns, console=Console(stderr=True), disable=silent)
-    with continued_by_repeating(), shown as bar, _removed_by_an_error(bar) as task:
+    bar = Progress(*columns, console=Console(stderr=True), disable=silent)
+    with continued_by_repeating(), _ended(bar) as task:
         found = [
             run_comparison(
                 one,
@@ -111,8 +112,8 @@ def compare(
                 cluster=cluster,
                 logs=log or (),
                 log_measured=log_measured,
-                progress=lambda done, total, k=k: bar.update(  # type: ignore[misc]  # k is bound here
-                    task, completed=k * total + done, total=len(bases) * total
+                progress=lambda done, total, k=k: _seen(  # type: ignore[misc]  # k is bound here
+                    bar, task, k * total + done, len(bases) * total
                 ),
             )
             for k, one in enumerate(bases)
@@ -129,12 +130,12 @@ def compare(
         sheet = {"rows": rows, "points": len(points), "points_already_there": len(points & there)}
         print(json.dumps({**sheet, "out": str(directory), "figure": str(figure), "page": str(page)}))
     elif not quiet:
-        show_comparison(rows, figure, page, tuned=bool(axes))
-        print(f"{len(points & there)} of {len(points)} runs were already there")
+        already = f"{len(points & there)} of {len(points)} runs were already there"
+        show_comparison(rows, directory, already, tuned=bool(axes))
 
 
 @contextmanager
-def _removed_by_an_error(bar: Progress) -> Iterator[TaskID]:
+def _ended(bar: Progress) -> Iterator[TaskID]:
     """A line of the bar. Above an error it would look like the result of a comparison that ran."""
     task = bar.add_task("compare", total=None)
     try:
@@ -142,6 +143,16 @@ def _removed_by_an_error(bar: Progress) -> Iterator[TaskID]:
     except Exception:
         bar.remove_task(task)
         raise
+    finally:
+        # Stopping a bar that was never started prints an empty line.
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _seen(bar: Progress, task: TaskID, done: int, total: int) -> None:
+    """Starts the bar with the first progress: a refused request shows an error and nothing else."""
+    bar.start()
+    bar.update(task, completed=done, total=total)
 
 
 def _that_add_up(base: Recipe, names: list[str], data_dir: Path | None) -> list[str]:
@@ -166,7 +177,9 @@ def _default_directory(base: Recipe, asked: list[Any]) -> Path:
 def _axis(option: str, text: str) -> tuple[str, list[Any]]:
     from tacit.engine.recipe import parse_setting
 
-    key, values = text.partition("=")[::2]
+    key, equals, values = text.partition("=")
+    if not equals:
+        raise RequestError(f"{option} takes KEY=A,B,..., such as algorithm.step=0.1,0.3, not {text!r}")
     return key, [parse_setting(f"{key}={value}")[1] for value in parse_list(option, values)]
 
 

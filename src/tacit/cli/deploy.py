@@ -67,7 +67,9 @@ def deploy(
             raise RequestError("--resume needs --out, the directory to continue, and no option about what to run")
         party, shards = _stored(out)
     else:
-        if local < 1:
+        if local < 0:
+            raise RequestError(f"--local must be at least 1, not {local}")
+        if local == 0:
             raise RequestError("--local is missing: the number of silos to rehearse with, such as --local 3")
         noise = "gaussian" if insecure_reproducible else "lattice"
         recipe = recipe_from(recipe_file, {**given, "clients": local}, settings)

@@ -11,6 +11,7 @@ import typer
 from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.recipe_options import check_taken, parse_list, parsed, recipe_from, recipe_options
+from tacit.cli.say import say, say_command
 from tacit.cli.show_plan import show_candidates, show_needs, show_trusts
 from tacit.errors import RequestError
 
@@ -25,10 +26,10 @@ YOUR_DATA = "fill-in-your-data"
 
 HELP = """Show how much noise each algorithm would need for a promise, before anything is run.
 
-First for the planned batch, then for a grid of batch sizes at the same number of rounds: smaller batches do not
-need less noise, and very small ones need far more. With --choose, find a good recipe: by predictions from public
-numbers and by trials on synthetic records, never on private ones. To plan
-without data, give the shape of the data instead: --clients, --records and --dim."""
+For a few algorithms (--algorithm A,B) also at other batches: smaller ones do not need less noise, and very small
+ones need far more. With --choose, find a good recipe, by predictions from public numbers and by trials on
+synthetic records, never on private ones. To plan without data, give the shape of the data instead: --clients,
+--records and --dim."""
 
 
 @recipe_options("privacy", "adversary", "seed")
@@ -166,10 +167,8 @@ def _shape_sentence(recipe: Recipe, stand_in: Federation) -> str:
 
 
 def _say_shape(recipe: Recipe, stand_in: Federation | None) -> None:
-    from rich.console import Console
-
     if stand_in is not None:
-        Console().print(f"[dim]{_shape_sentence(recipe, stand_in)}[/]", highlight=False)
+        say(_shape_sentence(recipe, stand_in))
 
 
 def _choose(
@@ -214,15 +213,19 @@ def _choose(
     show_candidates(ranked)
     _say_shape(recipe, stand_in)
     if out is not None:
-        print(f"Chosen recipe: {out}" + (f" (replace data = {YOUR_DATA!r})" if stand_in is not None else ""))
-    print(f"Run it with:\n\n  {command(best, data_dir)}\n")
+        say(
+            f"The chosen recipe is in {out}"
+            + (f"; replace data = {YOUR_DATA!r}" if stand_in is not None else ".")
+        )
+    say("To run it:" if stand_in is None else f"To run it, with your own data in place of {YOUR_DATA}:")
+    say_command(command(best, data_dir))
 
 
 def _sheet(needs: Needs) -> dict[str, Any]:
     recipe = needs.recipe
     return {
         "target": {"epsilon": recipe.epsilon, "delta": recipe.delta, "adjacency": recipe.adjacency},
-        "clip_norm": recipe.algorithm_settings.get("clip_norm", 1.0),
+        "clip_norm": recipe.algorithm_settings.get("clip_norm"),
         "algorithms": [row.to_dict() for row in needs.planned],
         "batches": [{"fraction": fraction, **row.to_dict()} for fraction, row in needs.by_batch],
     }

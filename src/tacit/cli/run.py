@@ -43,7 +43,7 @@ def run(
     """Run one recipe."""
     with imports():
         from tacit.cli.pages import write_run_page
-        from tacit.cli.show import RunProgress, show_guarantee, show_summary
+        from tacit.cli.show import RunProgress, show_summaries
         from tacit.engine.execute import execute, stored_recipe
         from tacit.engine.logs import parse_watcher
         from tacit.engine.together import joined
@@ -63,7 +63,9 @@ def run(
         summaries: list[dict[str, Any]] = []
         try:
             for place, one in recipes.items():
-                with RunProgress(one, quiet=silent or not together.leads) as progress:
+                # All seeds have the same outlook, and JSON has it inside.
+                ahead = not summaries and not as_json
+                with RunProgress(one, quiet=silent or not together.leads, ahead=ahead) as progress:
                     summaries.append(
                         execute(
                             one,
@@ -90,11 +92,9 @@ def run(
         return
     if quiet:
         return
-    for summary in summaries:
-        show_summary(summary)
-    show_guarantee(summaries[0])
-    if len(summaries) > 1:
-        print(f"This promise is for each of the {len(summaries)} runs alone; together they cost more.")
+    recipe = stored_recipe(next(iter(recipes)))
+    assert recipe is not None, "every run has stored its recipe"
+    show_summaries(summaries, recipe, str(directory))
 
 
 AskedRuns = tuple[Path, dict[Path, "Recipe"]]

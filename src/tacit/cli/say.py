@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 
 import typer
 
 _WIDTH = 80
+_LABEL = 10
+"""Columns of the labels of rows."""
 
 
 def say(text: str, first: str = "", then: str = "", *, err: bool = False) -> None:
@@ -25,3 +28,43 @@ def say(text: str, first: str = "", then: str = "", *, err: bool = False) -> Non
 def say_of_a_party(text: str, *, err: bool = False) -> None:
     """Print what a party of a deployment does; lines that continue one are indented."""
     say(text, then="  ", err=err)
+
+
+def say_row(label: str, text: str, *, colour: str | None = None) -> None:
+    """Print a text beside its label, in lines of at most 80 characters.
+
+    >>> say_row("Sent", "781.8 kB per client")
+    Sent      781.8 kB per client
+    """
+    margin = " " * _LABEL
+    folded = textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    styled = typer.style(folded[_LABEL:], fg=colour) if colour else folded[_LABEL:]
+    typer.echo(typer.style(label.ljust(_LABEL), bold=True) + styled)
+
+
+def say_command(command: str) -> None:
+    r"""Print a command for a shell, in lines that can be pasted together.
+
+    >>> say_command("tacit run --data patients.csv --schema schema.toml --epsilon 4 --set algorithm.step=0.5")
+      tacit run --data patients.csv --schema schema.toml --epsilon 4 \
+        --set algorithm.step=0.5
+    """
+    words = shlex.split(command)
+    starts = [0, *(k for k, word in enumerate(words) if word.startswith("--"))]
+    # An option stays beside its value.
+    parts = [shlex.join(words[i:j]) for i, j in zip(starts, [*starts[1:], len(words)], strict=True)]
+    lines = [f"  {parts[0]}"]
+    for part in parts[1:]:
+        longer = f"{lines[-1]} {part}"
+        if len(longer) <= _WIDTH - len(" \\"):
+            lines[-1] = longer
+        else:
+            lines.append(f"    {part}")
+    typer.echo(" \\\n".join(lines))

@@ -124,7 +124,8 @@ def check(
     source = TableSource(frame, str(table), None if described.client else "one client")
     # Ranges that are to be learned are checked against where they surely lie.
     found = federate([source], described.wide if described.open else described, name=table.stem)
-    say(f"{table} fits {schema} (digest {described.digest}). {found.describe()}")
+    say(f"{table} fits {schema}. {found.describe()}.")
+    say(f"Digest of the schema: {described.digest}")
     shared = _in_several(frame, described.person, described.client)
     if shared:
         say(

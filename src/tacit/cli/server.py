@@ -100,7 +100,8 @@ def show_finished(party: PartyFolder, finished: Finished, as_json: bool) -> None
         return
     say(f"run {finished.run}: {summary['rounds']} rounds; model in {_from_here(model)}")
     for promise in silo_promises(silos):
-        say(promise)
+        # In everyday words; `tacit verify` has the formal sentence.
+        say(promise.partition(" Formally: ")[0])
     if finished.correction is not None:
         say(f"corrected: {corrected_words(finished.correction)}")
     for site in sorted(set(party.job.sites) - silos.keys()):

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from statistics import mean
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.panel import Panel
+import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import Text
 
+from tacit.cli.say import say_row
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
-from tacit.privacy.promises.protection import in_words
+from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
-from tacit.report.words import corrected_words, evaluation_words, in_bytes, learned_words
-
-_MOST_SILOS = 50
-
-_SHOWN = (
-    "algorithm",
-    "model",
-    "rounds",
-    "sampling",
-    "batch",
-    "clip_norm",
-    "compressor",
-    "local_steps",
-    "weights",
+from tacit.report.words import (
+    corrected_words,
+    evaluation_words,
+    in_bytes,
+    learned_words,
+    protected_unit,
+    without_trust,
 )
-"""The settings that are printed before a run."""
+
+_MOST_SILOS = 20
+
+_MOST_OF_PUBLIC = 150
 
 _ROOM_FOR_A_NAME = 100
 """Columns of a terminal on which the progress of a run begins with its algorithm."""
 
+_COLOURS = {"clear": "green", "fair": "yellow", "noisy": "yellow", "hidden": "red"}
+_TONES = {"good": "green", "fair": "yellow", "bad": "red"}
+
 
 class RunProgress:
-    """A progress bar; call it after every round."""
+    """A progress bar; call it after every round. With `ahead`, it first prints what can be expected."""
 
-    def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
-        self._quiet, self._console = quiet, Console(stderr=True)
+    def __init__(self, recipe: Recipe, *, quiet: bool, ahead: bool = True) -> None:
+        self._ahead, self._console = ahead and not quiet, Console(stderr=True)
         # On a narrow terminal the numbers need the place of the name, which the summary has as well.
         name = [TextColumn("[bold]{task.description}")] if self._console.width >= _ROOM_FOR_A_NAME else []
         self._bar = Progress(
@@ -67,22 +67,15 @@ class RunProgress:
             self._bar.stop()
 
     def show_plan(self, plan: Plan) -> None:
-        """Print what was chosen and what can be expected, before the first round."""
+        """Print what can be expected, before the first round."""
         from tacit.engine.outlook import outlook
 
-        ahead, recipe = outlook(plan), plan.recipe
-        if self._quiet or recipe is None:
-            return
         self._bar.update(self._task, total=plan.rounds)
-        rule = recipe.weights if isinstance(recipe.weights, str) else None
-        own = {"algorithm": recipe.algorithm, "model": recipe.model, "rounds": recipe.rounds, "weights": rule}
-        settings = {**own, **recipe.algorithm_settings}
-        shown = ", ".join(f"{name} {_plain(settings[name])}" for name in _SHOWN if settings.get(name) is not None)
-        free = "" if "step" in settings else ", step sizes computed from the messages"
-        self._console.print(f"[dim]Settings: {escape(shown)}{free}.[/]")
+        ahead = outlook(plan) if self._ahead else None
         if ahead is not None:
-            colour = {"clear": "green", "fair": "yellow", "noisy": "yellow", "hidden": "red"}[ahead.verdict]
-            self._console.print(f"[{colour}]{escape(ahead.sentence)}[/]")
+            # What would help is among the findings, after the run, but for what should stop a run.
+            told = ahead.sentence if ahead.verdict == "hidden" else ahead.expected
+            say_row("Outlook", told, colour=_COLOURS[ahead.verdict])
 
     def __call__(self, rounds: int, row: HistoryRow | None) -> None:
         # Starts only after the first round: a refused request should show an error and no bar.
@@ -95,79 +88,126 @@ class RunProgress:
             self._bar.update(self._task, seen=f"at {row.round}: {spent}loss {row.train_loss:.3f}{metric}")
 
 
-def show_summary(summary: dict[str, Any]) -> None:
-    """Print one run as a small table."""
-    private = summary["privacy"] != "none"
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    sizes = summary["records_per_client"]
-    metric, rate = summary["test_metric"], summary["sampling_rate"]
-    rows = {
-        "algorithm": f"[bold]{summary['algorithm']}[/] on {summary['data']}",
-        "federation": f"{summary['clients']} clients"
-        + ("" if sizes is None else f" with {sizes[0]} to {sizes[1]} records")
-        + f", {summary['dim']} parameters",
-        "privacy": f"[bold green]epsilon {up_to(summary['epsilon'], 4)}[/] at delta {up_to(summary['delta'])}"
-        if private
-        else "[bold red]NOT PRIVATE[/] (privacy = none)",
-        "noise": f"{summary['noise_multiplier']:.4g} times the clip norm {summary['clip_norm']:g}, "
-        f"{summary['sampling']} batches" + ("" if rate is None else f" at rate {rate:.3g}")
-        if private
-        else "none",
-        "result": f"training loss {summary['train_loss']:.4f}"
-        + ("" if metric is None else f", [bold]test {summary['test_metric_name']} {metric:.4g}[/]")
-        + ("" if (naive := summary.get("naive_metric")) is None else f" ({naive[1]}: {naive[0]:.4g})"),
-        **({} if (found := summary.get("learned")) is None else {"learned": learned_words(found)}),
-        **({} if (mended := summary.get("correction")) is None else {"corrected": corrected_words(mended)}),
-        **({} if (told := summary.get("evaluation")) is None else {"held back": evaluation_words(told)}),
-        "sent": f"{in_bytes(summary['uplink_bits_per_client'])} per client, "
-        f"{in_bytes(summary['uplink_bits_total'])} in total ({summary['compressor']})",
-        "time": f"{summary['rounds']} rounds in {summary['seconds']:.1f} s{_memory(summary)}",
-        "files": f"{summary['run_dir']} (report.html: this as a page)",
-    }
-    for name, text in rows.items():
-        table.add_row(name, text)
-    Console().print(table)
-    if summary.get("findings"):
-        limits = Table.grid(padding=(0, 1))
-        for finding in summary["findings"]:
-            limits.add_row("[yellow]•[/]", f"{escape(finding['what'])} [dim]{escape(finding['change'])}[/]")
-        Console().print(
-            Panel(
-                limits,
-                title="what limits this result, measured without noise",
-                title_align="left",
-                border_style="yellow",
-            )
-        )
+def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, directory: str) -> None:
+    """Print a run, or the runs of several seeds: what matters first, and nothing twice.
+
+    Args:
+        summaries: the summary of each seed's run.
+        recipe: of the first of them, with every choice filled in.
+        directory: where the files are.
+    """
+    first = summaries[0]
+    say_row("Result", _result(summaries))
+    if (told := first.get("evaluation")) is not None:
+        say_row("Held back", evaluation_words(told))
+    _say_promise(summaries)
+    limits = dict.fromkeys(f"{one['what']} {one['change']}" for each in summaries for one in each["findings"])
+    for label, limit in zip(["Limits", *[""] * len(limits)], limits, strict=False):
+        say_row(label, limit, colour="yellow")
+    if first["privacy"] != "none":
+        say_row("Public", _public(first["public"]))
+        say_row("Caution", _caution(first))
+    if first["clients_own"]:
+        typer.echo()
+        Console(width=80).print(_own_budgets(first["clients_own"]))
+    typer.echo()
+    say_row("Data", _data(first))
+    say_row("Chosen", _chosen(recipe, first))
+    if (found := first.get("learned")) is not None:
+        say_row("Learned", learned_words(found))
+    if (mended := first.get("correction")) is not None:
+        say_row("Corrected", corrected_words(mended))
+    by = "uncompressed" if first["compressor"] == "identity" else f"compressed by {first['compressor']}"
+    each, total = first["uplink_bits_per_client"], first["uplink_bits_total"]
+    say_row("Sent", f"{in_bytes(each)} per client, {in_bytes(total)} in total, {by}")
+    say_row("Took", f"{sum(one['seconds'] for one in summaries):.1f} s{_memory(first)}")
+    typer.echo()
+    say_row("Files", directory)
+    if first["privacy"] == "none":
+        say_row("", "report.html there shows this as a page.")
+        return
+    say_row(
+        "",
+        "report.html there says in full against whom the promise holds, what it takes as public, and how to "
+        "repeat this. `tacit account` with this directory recomputes the epsilon from the ledger.",
+    )
 
 
-def show_guarantee(summary: dict[str, Any]) -> None:
-    """Print who is protected against whom: a row for each adversary, and the sentence an auditor can quote."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in ("against", "protected", "epsilon"):
-        table.add_column(heading, justify="right" if heading == "epsilon" else "left", header_style="dim")
-    for row in summary["protection"]:
-        table.add_row(row["adversary"], row["protected"], in_words(row["epsilon"]))
-    parts: list[RenderableType] = [table, ""] if summary["protection"] else []
-    if summary.get("clients_own"):
-        parts += [_own_budgets(summary["clients_own"]), ""]
-    parts.append(Text(summary["promise"]))
-    if summary["privacy"] != "none":
-        parts.append(Text(f"Noise {summary['entropy']}.", style="dim"))
-        tested = "Test results (on records of the clients), training" if _own_test(summary) else "Training"
-        measured = (
-            f"{tested} loss, gradient norms, signal-to-noise ratio, what limits the result, time and memory are "
-            "measured without noise, for the researcher; the promise does not cover them."
-        )
-        parts.append(Text(measured, style="dim"))
-    Console().print(Panel(Group(*parts), title="who is protected against whom", title_align="left"))
+def _result(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """The test metric beside what always predicting the same gives; the loss if there are no test records."""
+    first = summaries[0]
+    tested = first["test_metric"] is not None
+    name = f"test {first['test_metric_name']}" if tested else "training loss"
+    values = [one["test_metric" if tested else "train_loss"] for one in summaries]
+    spread = f" on average over {len(values)} seeds ({min(values):.4g} to {max(values):.4g})"
+    naive = first.get("naive_metric") if tested else None
+    beside = "" if naive is None else f"; {naive[1]}: {naive[0]:.4g}"
+    return f"{name} {mean(values):.4g}{spread if len(values) > 1 else ''}{beside}"
 
 
-def _own_test(summary: dict[str, Any]) -> bool:
+def _say_promise(summaries: Sequence[Mapping[str, Any]]) -> None:
+    """The promise in one sentence, and what it does not include."""
+    first = summaries[0]
+    if first["privacy"] == "none":
+        say_row("Promise", "NOT PRIVATE: the noise was switched off (privacy = none).", colour="red")
+        return
+    epsilon, delta = first["epsilon"], first["delta"]
+    whose = protected_unit(first["unit"], first["public"])
+    lines = [
+        plain_promise(epsilon, delta, whose, first["adversary"], first["adjacency"]),
+        *without_trust(first["adversary"], first["epsilon_without_trust"]),
+    ]
+    if len(summaries) > 1:
+        lines.append(f"This is for each of the {len(summaries)} runs alone; together they cost more.")
+    say_row("Promise", " ".join(lines), colour=_TONES[strength(epsilon, delta)[0]])
+
+
+def _public(taken: Sequence[str]) -> str:
+    """What the promise takes as known to everybody, in about two lines."""
+    shown = [one for k, one in enumerate(taken) if len("; ".join(taken[: k + 1])) <= _MOST_OF_PUBLIC]
+    more = len(taken) - len(shown)
+    rest = [f"{more} more in report.html"] if more else []
+    return "; ".join([*shown, *rest]) or "nothing"
+
+
+def _caution(first: Mapping[str, Any]) -> str:
+    """What the promise does not cover, and on whom it relies not to look."""
+    tested = "The test result (on records of the clients), training" if _own_test(first) else "Training"
+    return (
+        f"{tested} loss, gradient norms, signal-to-noise ratio, limits, time and memory are measured without "
+        f"noise, for the researcher; the promise does not cover them. The noise is {first['entropy']}."
+    )
+
+
+def _own_test(summary: Mapping[str, Any]) -> bool:
     """Whether the test metric was measured on records of the clients, and not on public ones."""
     return "test_metric" in summary["not_covered"] and summary["test_metric"] is not None
+
+
+def _data(first: Mapping[str, Any]) -> str:
+    """Whose records; their number is left out where the promise protects it."""
+    sizes, name = first["records_per_client"], first["data"]
+    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} records"
+    return f"{'' if name == 'custom' else f'{name}: '}{first['clients']:,} clients{held}"
+
+
+def _chosen(recipe: Recipe, first: Mapping[str, Any]) -> str:
+    """The settings of a run that matter most; the recipe has them all."""
+    settings = recipe.algorithm_settings
+    batch, sampling, local = settings.get("batch"), first["sampling"], settings.get("local_steps")
+    bound, (low, high) = first["clip_norm"], first["noise_multiplier_range"]
+    parts = [
+        str(recipe.algorithm),
+        f"{recipe.model} ({first['dim']:,} parameters)",
+        f"{first['rounds']:,} rounds",
+        None if local is None else f"{local} local steps",
+        f"{sampling} batches" + ("" if batch is None else f" of {_records(batch)}"),
+        None if bound is None else f"clip norm {bound:.3g}",
+        None if bound is None or first["privacy"] == "none" else f"noise {_between(low, high, '.3g')} times that",
+        f"{recipe.weights} weights" if isinstance(recipe.weights, str) else None,
+        f"step {_plain(settings['step'])}" if settings.get("step") else "steps computed from the messages",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _own_budgets(rows: list[dict[str, Any]]) -> Table:
@@ -189,10 +229,21 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _records(batch: float) -> str:
+    """A batch, which is a count or a share of a client's records."""
+    return f"{100 * batch:.3g}% of the records" if batch < 1 else f"{batch:g} records"
+
+
+def _between(least: float, most: float, form: str) -> str:
+    """A range of numbers, or the number that all of them read as."""
+    low, high = format(least, form), format(most, form)
+    return low if low == high else f"{low} to {high}"
+
+
 def _plain(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _memory(summary: dict[str, Any]) -> str:
+def _memory(summary: Mapping[str, Any]) -> str:
     peak = summary.get("peak_memory_mb")
     return "" if peak is None else f", at most {peak:,.0f} MiB of memory"

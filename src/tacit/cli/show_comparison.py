@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from tacit.cli.say import say_row
+
 if TYPE_CHECKING:
     from tacit.engine.compare import Outcome
 
@@ -37,6 +39,7 @@ def _table_row(outcome: Outcome, common: int | None) -> dict[str, Any]:
             for name in ("train_loss", "grad_norm_sq_mean", "test_metric")
         },
         "test_metric_name": first.get("test_metric_name"),
+        "naive_metric": first.get("naive_metric"),
         "equal_bits": common,
         "round_at_equal_bits": rows[0].round if rows else None,
         **{
@@ -77,37 +80,45 @@ def metric_name(rows: list[dict[str, Any]]) -> str:
     return str(next(row["test_metric_name"] for row in rows if row["seeds"]))
 
 
-def show_comparison(rows: list[dict[str, Any]], figure: Path, page: Path, *, tuned: bool) -> None:
-    """The table of a comparison, and what a reader should know about it."""
-    from rich.console import Console
+def show_comparison(rows: list[dict[str, Any]], directory: Path, there: str, *, tuned: bool) -> None:
+    """The table of a comparison, what a reader should know about it, and where its files are.
 
+    there: how many of its runs were there already.
+    """
     from tacit.cli.tables import show_table
 
-    metric, console = metric_name(rows), Console()
-    cells = [_cells(row, metric, tuned) for row in rows]
+    cells = [_cells(row, metric_name(rows)) for row in rows]
     seeds = max(row["seeds"] for row in rows)
     title = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-    show_table(cells, title=title, words=("algorithm", "at", "tuned to"), console=console)
-    console.print(
-        f"[dim]utility: mean squared gradient norm over the evaluated rounds; figure: {figure}; page: {page}[/]"
-    )
-    if "at" not in rows[0]:
-        console.print(f"[dim]{_equal_bits_sentence(rows)}[/]", highlight=False)
-    if without := without_trust(rows):
-        console.print(f"[dim]{without}[/]", highlight=False)
-    if measured := measured_note(rows):
-        console.print(f"[dim]{measured} Each epsilon is that of one run: on the same records, all cost more.[/]")
+    show_table(cells, title=title, words=("algorithm",))
     for row in rows:
         for point in row["diverged"]:
             where = ", ".join(f"{short(key)} {value}" for key, value in {**row.get("at", {}), **point}.items())
-            console.print(f"[yellow]{row['algorithm']} diverged[/] at {where}")
-        for edge in row["at_the_edge"]:
-            console.print(f"[yellow]{row['algorithm']}: {edge}[/]")
-    if "at" not in rows[0] and len({row["sampling_rate"] for row in rows if row["seeds"]}) > 1:
-        rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in rows if row["seeds"])
-        console.print(f"[yellow]Batches differ[/] [dim](share of a client's records in a step): {rates}[/]")
+            say_row("Diverged", f"{row['algorithm']} diverged at {where}", colour="yellow")
     if tuned:
-        console.print("[dim]Tuning read the data many times; these epsilons do not include its privacy cost.[/]")
+        for row in rows:
+            say_row("Tuned", _tuned(row), colour="yellow" if row["at_the_edge"] else None)
+    columns = []
+    if (naive := next((row["naive_metric"] for row in rows if row["naive_metric"]), None)) is not None:
+        columns.append(f"{naive[1].capitalize()} has {metric_name(rows)} {naive[0]:.4g}.")
+    if "at" not in rows[0]:
+        ran = [row for row in rows if row["seeds"]]
+        if len({row["sampling_rate"] for row in ran}) > 1:
+            rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in ran)
+            say_row("Batches", f"they differ, as shares of a client's records: {rates}", colour="yellow")
+        columns.append("utility: mean squared gradient norm, smaller is better. kB: per client.")
+        columns.append(_equal_bits_sentence(rows))
+    if columns:
+        say_row("Columns", " ".join(columns))
+    cautions = [
+        measured_note(rows),
+        "Each epsilon is that of one run: on the same records, all cost more." if measured_note(rows) else "",
+        "Tuning read the data many times; these epsilons do not include its privacy cost." if tuned else "",
+        without_trust(rows),
+    ]
+    if told := " ".join(filter(None, cautions)):
+        say_row("Caution", told)
+    say_row("Files", f"{directory}: report.html, comparison.png, comparison.csv; {there}")
 
 
 def measured_note(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -128,17 +139,18 @@ def without_trust(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
         if row.get("adversary") not in (None, "server")
     ]
-    return f"epsilon if all other parties help the server: {'; '.join(told)}" if told else ""
+    return f"Epsilon if all other parties help the server: {'; '.join(told)}." if told else ""
 
 
 def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
     if rows[0]["equal_bits"] is None:
-        return "equal bits: no evaluated rounds have the same bits; --set evaluate_every=1 evaluates every round"
-    rounds = ", ".join(f"{row['algorithm']} {row['round_at_equal_bits']}" for row in rows if row["seeds"])
-    return f"equal bits: {rows[0]['equal_bits'] / 8000:.1f} kB per client; rounds that this pays for: {rounds}"
+        return "No rounds were evaluated at equal bits; --set evaluate_every=1 evaluates every round."
+    rounds = {row["algorithm"]: row["round_at_equal_bits"] for row in rows if row["seeds"]}
+    paid = ", ".join(f"{rounds} of {name}" for name, rounds in rounds.items())
+    return f"At equal bits: after {rows[0]['equal_bits'] / 8000:.1f} kB, which pays for rounds: {paid}."
 
 
-def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
+def _cells(row: dict[str, Any], metric: str) -> dict[str, str]:
     from tacit.privacy.promises.rounding import up_to
 
     bits = row["uplink_bits_per_client"]
@@ -153,13 +165,19 @@ def _cells(row: dict[str, Any], metric: str, tuned: bool) -> dict[str, str]:
         cells = {f"at {short(key)}": str(value) for key, value in row["at"].items()} | cells
     else:
         cells |= {
-            "utility": _number(row["grad_norm_sq_mean"], ".3e"),
-            "kB per client": "" if bits is None else f"{bits / 8000:.1f}",
-            "utility, equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3e"),
+            "utility": _number(row["grad_norm_sq_mean"], ".3g"),
+            "at equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3g"),
+            "kB": "" if bits is None else f"{bits / 8000:.1f}",
         }
-    if tuned:
-        cells["tuned to"] = ", ".join(f"{short(key)} {value}" for key, value in row["tuned"].items())
     return cells
+
+
+def _tuned(row: dict[str, Any]) -> str:
+    """What tuning chose for an algorithm, and whether that is at an end of the grid."""
+    where = "".join(f" at {short(key)} {value}" for key, value in row.get("at", {}).items())
+    values = ", ".join(f"{short(key)} {value}" for key, value in row["tuned"].items())
+    edge = ", at the edge of the grid: the best may be beyond it" if row["at_the_edge"] else ""
+    return f"{row['algorithm']}{where}: {values}{edge}"
 
 
 def _rate(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions
 from rich.table import Table
 
@@ -39,7 +40,7 @@ def _width(console: Console, unlimited: ConsoleOptions, table: Table) -> int:
 def _table(
     rows: Sequence[Mapping[str, str]], headings: Sequence[str], title: str, words: Collection[str]
 ) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
         table.add_column(
             heading.replace(" ", "\n", 1), justify="left" if heading in words else "right", no_wrap=True

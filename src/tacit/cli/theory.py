@@ -9,6 +9,7 @@ import typer
 
 from tacit.cli import options as o
 from tacit.cli.recipe_options import recipe_from, recipe_options
+from tacit.cli.say import say
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def _show(found: Utility) -> None:
         table.add_row("all", f"{bound.value:.4g}", "", bound.quantity)
         console.print(table)
     for sentence in _sentences(found):
-        console.print(sentence, highlight=False)
+        say(sentence)
     why = "The theorem does not cover this run:" if bound.terms else "There is no bound for this run:"
     for title, lines in ((why, bound.gaps), ("Assumed:", bound.assumptions)):
         if lines:
             console.print(f"[{'yellow' if lines is bound.gaps else 'dim'}]{title}[/]")
             for line in lines:
-                console.print(f"  - {line}", highlight=False, markup=False)
+                say(line, "  - ", "    ")
 
 
 def _sentences(found: Utility) -> list[str]:

@@ -122,14 +122,11 @@ def _as_values(found: Verified) -> dict[str, Any]:
 
 
 def _show(found: Verified, *, own_job: bool) -> None:
-    from tacit.report.words import corrected_words, evaluation_words
+    from tacit.report.words import corrected_words, evaluation_words, stated_words
 
     body = found.body
     if body["insecure_reproducible"]:
         say("TRIAL: the noise came from a seed. It protected nobody.")
-    for line in _promises(body):
-        say(line)
-    say("")
     if not found.identified:
         say("The numbers add up, whoever signed them. Nobody vouches for the keys: anyone could have made this.")
     else:
@@ -139,14 +136,18 @@ def _show(found: Verified, *, own_job: bool) -> None:
             "Whoever made the certificate chose that job. Compare its digest with that of the job your silo "
             "joined, which `tacit silo` prints, or give your own copy with --job."
         )
+    say("")
+    for line in _promises(body):
+        say(line)
     if found.correction is not None:
         say(f"Corrected after training: {corrected_words(found.correction)}.")
     if found.evaluation is not None:
         say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
+    say("")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)
     _list("Not checked:", found.not_checked)
-    _list("Stated only by the signer; nobody else can check it:", found.only_stated)
+    _list("Stated only by the signer; nobody else can check it:", stated_words(found.only_stated))
 
 
 def _promises(body: Mapping[str, Any]) -> Iterable[str]:

@@ -17,7 +17,7 @@ from tacit.data.frames import namesakes, read_csv, without_namesakes
 from tacit.data.schema import Schema
 from tacit.data.schema.records import Learn, TableSource, federate, schema_for
 from tacit.data.svmlight import read_svmlight
-from tacit.errors import DataError, RequestError, count
+from tacit.errors import DataError, RequestError, count, similar_names
 from tacit.federation import Federation
 from tacit.privacy.promises.terms import LARGEST_INDEX
 
@@ -207,7 +207,9 @@ def existing(source: Path) -> Path:
     if source.is_dir():
         raise DataError(f"{source} is a directory, not a file")
     if not source.is_file():
-        raise DataError(f"{source} does not exist")
+        beside = [one.name for one in source.parent.iterdir()] if source.parent.is_dir() else []
+        close = [str(source.parent / name) for name in similar_names(source.name, beside)]
+        raise DataError(f"{source} does not exist" + (f"; did you mean {' or '.join(close)}?" if close else ""))
     return source
 
 

@@ -124,6 +124,11 @@ class Consortium:
             schema.check_confirmed(public_schema=False)
             values.setdefault("feature_shape", list(record_shape(schema)))
             values.setdefault("classes", schema.classes)
+        if "feature_shape" not in values:
+            raise RequestError(
+                f"{path} does not say what the silos' records look like: name a schema, as in schema = "
+                '"schema.toml", or set feature_shape, such as [13], and classes'
+            )
         for name, kind in (("name", str), ("recipe", str), ("silos", list), ("feature_shape", list)):
             if not isinstance(values.get(name), kind):
                 raise RequestError(f"{path} must set {name} to a {kind.__name__}, not {values.get(name)!r}")
@@ -173,4 +178,4 @@ def _check_names(values: Any, known: list[str], where: str) -> None:
         raise RequestError(f"{where} must be a table, not {values!r}")
     for name in values:
         if name not in known:
-            raise unknown_name(f"setting in {where}", name, known)
+            raise unknown_name("setting", name, known, where)

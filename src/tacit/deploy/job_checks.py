@@ -89,7 +89,7 @@ def check_sites(sites: Sequence[object]) -> None:
         if not is_site_name(site):
             raise RequestError(f"sites: {site!r} must be up to 63 letters, digits, dots, dashes, underscores")
     if not sites or len(set(sites)) != len(sites):
-        raise RequestError(f"sites must name at least one site, and each only once, not {list(sites)}")
+        raise RequestError(f"silos (sites) must be at least one name, and each only once, not {list(sites)}")
 
 
 def check_record(feature_shape: Sequence[object], classes: Any) -> None:

@@ -60,7 +60,7 @@ def fields_of_job(text: str, source: str, check: Callable[[Recipe], None]) -> di
         raise RequestError(f"{source} has no table [consortium] with sites and feature_shape")
     for name in table:
         if name not in _KNOWN:
-            raise unknown_name(f"setting of [consortium] in {source}", name, _KNOWN)
+            raise unknown_name("setting", name, _KNOWN, f"[consortium] of {source}")
     for name in _NEEDED:
         if not isinstance(table.get(name), list):
             raise RequestError(f"{name} in [consortium] of {source} must be a list, not {table.get(name)!r}")

@@ -47,7 +47,8 @@ class PartyFolder:
             raise RequestError(f"{folder / 'party.toml'} must set {error.args[0]}") from error
         except OSError as error:
             raise RequestError(
-                f"{folder} is not a party's folder from tacit provision: {error.filename}: {reason(error)}"
+                f"{folder} is not a party's folder from tacit provision: {error.filename}: {reason(error)}. Name "
+                "that folder, or run the command in it"
             ) from error
         if os.stat(folder).st_mode & 0o077:
             raise RequestError(f"{folder} holds private keys, but other users can enter it: chmod 700 {folder}")

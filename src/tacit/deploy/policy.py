@@ -159,7 +159,7 @@ class Policy:
         known = {f.name: f for f in fields(cls) if f.init}
         for name in values:
             if name not in known:
-                raise unknown_name(f"setting in {source}", name, known)
+                raise unknown_name("setting", name, known, source)
         for name in ("epsilon", "delta", "algorithms", "models", "bounds"):
             if name not in values:
                 raise RequestError(f"{source} must set {name}")

@@ -56,9 +56,9 @@ def findings(run: Run) -> list[Limit]:
         )
     found += misfits
     if ahead is not None and ahead.verdict == "fair":
-        found.append(Limit("Noise may limit the result.", ahead.sentence))
+        found.append(Limit("Noise may limit the result.", ahead.advice))
     elif ahead is not None and ahead.verdict != "clear":
-        found.append(Limit("Noise limits the result.", ahead.sentence))
+        found.append(Limit("Noise limits the result.", ahead.advice))
     factor = plan.algorithm.uplink.noise_factor(run.algorithm.work.model.dim)
     if ahead is not None and ahead.verdict != "clear" and factor > 1.5 and "local_steps" not in settings:
         compressor = plan.algorithm.uplink.compressor.spec()

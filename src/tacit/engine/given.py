@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHORT, LONG = 0.1, 5.0
 """Steps are too short or too long if, together, they are so many times the distance that suits the noise. The
-best steps of grids were between a tenth and 4.4 times in 33 cases (docs/results/defaults.md)."""
+best steps of grids were between a tenth and 4.4 times in 33 cases (docs/results/default-rules.md)."""
 
 LOOSE = 1.5
 """A clip norm is too large if it is so many times as long as nearly all gradients, before and after training."""

@@ -247,7 +247,7 @@ def load_run(directory: Path | str, *, model: Model | nn.Module | None = None) -
     """
     place = Path(directory)
     if not place.is_dir():
-        raise DataError(f"{place} is not the directory of a run")
+        raise DataError(f"{place} is not the directory of a run: there is no such directory")
     # A rehearsed deployment has a folder for every party.
     server = place / "server" / "state"
     place = server if server.is_dir() else place

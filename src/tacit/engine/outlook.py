@@ -22,7 +22,7 @@ CLEAR = 10.0
 
 ALIKE = 3.0
 """Updates of whole clients point the same way more than gradients of records do: a third of a ratio is enough
-(docs/defaults.md)."""
+(docs/results/default-rules.md)."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,21 @@ class Outlook:
     verdict: str
     """"clear", "fair" (noise may hide rare classes and small effects), "noisy" (it costs accuracy) or "hidden"
     (it hides everything)"""
-    sentence: str
-    """the verdict in words, with what would have to change"""
+    expected: str
+    """the verdict in words"""
+    advice: str = ""
+    """what would have to change for a better one, and what is assumed; empty if nothing"""
     with_sums: float | None = None
     """the ratio if the server saw only sums of messages; None if it does so already, or cannot"""
 
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with what would have to change."""
+        return f"{self.expected} {self.advice}".strip()
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
-        return asdict(self)
+        return {**asdict(self), "sentence": self.sentence}
 
 
 def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
@@ -59,34 +66,33 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
     clear, sharp, hidden = CLEAR / less, SHARP / less, 1 / less
     gain = _gain_of_sums(plan)
     summed = None if gain is None else ratio * gain
-    advice = (
-        "" if summed is None else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)}."
+    sums = (
+        ""
+        if summed is None
+        else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)} times."
     )
     step = None if of_noise else misfit_step(plan, known)
     assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
     if ratio >= clear:
-        reached = f"{_two_digits(ratio)} times the noise"
-        sentence = f"Over {plan.rounds} rounds the signal can reach about {reached}"
+        expected = f"Over {plan.rounds} rounds the signal can reach about {_two_digits(ratio)} times the noise: "
         if ratio >= sharp:
-            return Outlook(ratio, "clear", f"{sentence}: enough to learn from.{assumed}", summed)
-        sentence += (
-            f". Main effects can be learned, but below about {_two_digits(sharp)} times noise costs accuracy, "
-            f"most of all for rare classes and small effects.{advice}"
-        )
-        return Outlook(ratio, "fair", sentence + assumed, summed)
-    needs = _needs(plan, clear / ratio)
+            return Outlook(ratio, "clear", f"{expected}enough to learn from.", assumed.strip(), summed)
+        expected += "enough for main effects, but noise costs accuracy."
+        advice = f"Below about {_two_digits(sharp)} times, rare classes and small effects suffer most.{sums}"
+        return Outlook(ratio, "fair", expected, advice + assumed, summed)
+    # A tenth more is the least that is worth saying.
+    needs = f"{_needs(plan, max(1.1, clear / ratio))}, or a model with fewer parameters."
     if ratio >= hidden:
-        sentence = (
-            f"Over {plan.rounds} rounds the signal reaches at most {ratio:.2g} times the noise, which costs "
-            f"accuracy. {_two_digits(clear)} times would take {needs}, or a model with fewer parameters.{advice}"
-        )
-        return Outlook(ratio, "noisy", sentence + assumed, summed)
-    sentence = (
-        f"Little can be learned: even over {plan.rounds} rounds the noise is {1 / ratio:.2g} times as long as "
-        f"the signal can be. A clear signal would take {needs}, or a model with fewer parameters."
+        reached = f"the signal reaches at most {ratio:.2g} times the noise"
+        expected = f"Over {plan.rounds} rounds {reached}, which costs accuracy."
+        advice = f"{_two_digits(clear)} times the noise would take {needs}{sums}"
+        return Outlook(ratio, "noisy", expected, advice + assumed, summed)
+    expected = (
+        f"Little can be learned: even over {plan.rounds} rounds the noise is {_two_digits(1 / ratio)} times as "
+        "long as the signal can be."
     )
-    advice = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
-    return Outlook(ratio, "hidden", sentence + advice, summed)
+    sums = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
+    return Outlook(ratio, "hidden", expected, f"A clear signal would take {needs}{sums}", summed)
 
 
 def prospect_of(plan: Plan) -> Prospect:
@@ -157,16 +163,16 @@ def _guesses_scale(plan: Plan) -> bool:
 
 def _needs(plan: Plan, times: float) -> str:
     """What would multiply the signal-to-noise ratio by `times`; noise is roughly proportional to 1/epsilon."""
-    clients = plan.federation.clients
+    clients, larger = plan.federation.clients, f"an epsilon {_two_digits(times)} times as large"
     if plan.algorithm.work.unit is Unit.CLIENT:
         alone = not plan.algorithm.trust.charges_everyone
         many = clients * (times**2 if alone else times)
-        return f"about {_rounded(many)} clients instead of {clients}, or an epsilon {times:.2g} times as large"
+        return f"about {_rounded(many)} clients instead of {clients}, or {larger}"
     schema = plan.federation.schema
     units = "records" if schema is None or schema.person is None else "persons"
     return (
-        f"{times:.2g} times as many {units} at every client, or about {_rounded(clients * times**2)} clients "
-        f"instead of {clients}, or an epsilon {times:.2g} times as large"
+        f"{_two_digits(times)} times as many {units} at every client, or about {_rounded(clients * times**2)} "
+        f"clients instead of {clients}, or {larger}"
     )
 
 

@@ -313,7 +313,8 @@ def _with_promise_of(algorithm: Algorithm, recipe: Recipe, privacy: Privacy) -> 
     unit = str(algorithm.work.unit)
     if privacy != "none" and recipe.privacy not in (None, unit):
         raise RequestError(
-            f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}"
+            f"algorithm {recipe.algorithm!r} protects every {unit}, not privacy = {recipe.privacy!r}: leave "
+            "privacy out, or choose another algorithm (dp-fedavg and dp-normfedavg protect whole clients)"
         )
     return replace(recipe, privacy="none" if privacy == "none" else unit)
 

@@ -198,7 +198,7 @@ class Recipe:
         """The inverse of `to_toml`."""
         values = toml_values(text, source)
         _check_format(values, source)
-        _check_names(values, f" in {source}")
+        _check_names(values, source)
         known = [one.name for one in fields(cls)]
         for name in TABLES:
             if isinstance(values.get(name), dict):
@@ -243,19 +243,22 @@ def _home(setting: str) -> str | None:
 
 
 def _check_names(names: Iterable[str], where: str = "") -> None:
-    """Refuses unknown settings; for those of an algorithm, model or data set, says where they are written."""
+    """Refuses unknown settings; for those of an algorithm, model or data set, says where they are written.
+
+    where: the file, if the settings are in one.
+    """
     known = [f.name for f in fields(Recipe) if not f.name.endswith("_settings")]
     strangers = [name for name in names if name not in (*known, *TABLES)]
     homes = {name: home for name in strangers if (home := _home(name))}
     if homes:
         instead = ", ".join(f"for {name} write {home}" for name, home in homes.items())
-        raise RequestError(f"algorithm, model and data have settings of their own{where}: {instead}")
+        inside = f" in {where}" if where else ""
+        raise RequestError(f"algorithm, model and data have settings of their own{inside}: {instead}")
     if strangers:
         table, dot, own = strangers[0].partition(".")
         meant = [f"{close}.{own}" for close in similar_names(table, TABLES)] if dot else []
-        raise unknown_name(
-            f"setting{where}", strangers[0], meant or [*known, *(f"{table}.NAME" for table in TABLES)]
-        )
+        names = meant or [*known, *(f"{table}.NAME" for table in TABLES)]
+        raise unknown_name("setting", strangers[0], names, where)
 
 
 def _check_format(values: dict[str, Any], source: str) -> None:
@@ -310,7 +313,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise RequestError(f"--set takes key=value, not {text!r}")
+        raise RequestError(f"--set takes key=value, such as --set epsilon=4, not {text!r}")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):

@@ -24,7 +24,7 @@ NOISE_AWARE, BY_RECORDS, EQUAL = "noise-aware", "records", "equal"
 DIFFERENCE = 0.03
 """How far clients' mean gradients are expected to lie apart, relative to the signal of `noise_in_records`.
 
-Of 0.03, 0.1 and 0.3, it gained the most on the tables on which weights matter (docs/defaults.md).
+Of 0.03, 0.1 and 0.3, it gained the most on the tables on which weights matter (docs/results/default-rules.md).
 """
 
 Weights = str | list[float] | dict[str, float] | None

@@ -20,8 +20,9 @@ def command(recipe: Recipe, data_dir: Path | None = None) -> str:
     usual = Recipe().flat()
     words = ["tacit", "run", "--data", recipe.data]
     for name, value in recipe.flat().items():
-        # The algorithm was chosen, even if it is the usual one.
-        if name == "data" or value is None or (value == usual.get(name) and name != "algorithm"):
+        # The algorithm was chosen, even if it is the usual one, and a command should show its promise.
+        said = ("algorithm", "epsilon")
+        if name == "data" or value is None or (value == usual.get(name) and name not in said):
             continue
         option = name.removeprefix("algorithm.")
         if option in OPTIONS and not isinstance(value, list | dict):

@@ -54,7 +54,7 @@ class Need:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
-        return asdict(self)
+        return {**asdict(self), "outlook": None if self.outlook is None else self.outlook.to_dict()}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from tacit.report.chart import interval_chart, line_chart
 from tacit.report.evaluation_blocks import compared_blocks
 from tacit.report.intervals import mean_interval, mean_line
 from tacit.report.page import Block, Charts, Marked, Section, SortableTable, Verdict, render_page
-from tacit.report.results import NOT_COVERED, Rows, Summary, metric_interval, whose_test_records
+from tacit.report.results import (
+    NOT_COVERED,
+    Rows,
+    Summary,
+    compared_with_naive,
+    metric_interval,
+    whose_test_records,
+)
 from tacit.report.run_page import Repeat, public_blocks, repeat_blocks, unit_of
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.words import in_bytes, without_trust
@@ -99,9 +106,12 @@ def _promises(entries: Sequence[Entry], *, tuned: bool) -> list[Block]:
                 first["epsilon"], first["delta"], unit_of(first), first["adversary"], first["adjacency"]
             )
             left = without_trust(first["adversary"], first.get("epsilon_without_trust"))
-            verdict = (*strength(first["epsilon"], first["delta"]), " ".join((promise, *left)))
+            verdict = (strength(first["epsilon"], first["delta"])[0], "", " ".join((promise, *left)))
         alike.setdefault(verdict, []).append(name)
-    lines = [(tone, f"{'; '.join(names)}: {word}.", promise) for (tone, word, promise), names in alike.items()]
+    lines = [
+        (tone, f"{'; '.join(names)}: {word}." if word else f"{'; '.join(names)}:", promise)
+        for (tone, word, promise), names in alike.items()
+    ]
     together = (
         "Each promise is that of one run alone. All runs used the same records, so together they cost more. "
         "Compare algorithms on public records, not on those that you want to protect."
@@ -121,9 +131,8 @@ def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Blo
         words = "training loss (not covered by the promise); bars are 95% intervals over the seeds, if several"
         return [Charts(((interval_chart(losses, "training loss"), words),))]
     limits = (0.0, 1.0) if metric == "accuracy" else None
-    charts = [
-        (interval_chart([bar for bar, _ in bars], f"test {metric}", fixed=limits), f"test {metric}. {bars[0][1]}")
-    ]
+    bar = interval_chart([bar for bar, _ in bars], f"test {metric}", fixed=limits)
+    charts = []
     for column, label, scale in (("round", "rounds", 1), ("uplink_bits_per_client", "kB sent by a client", 8000)):
         svg = _curves(entries, "test_metric", f"test {metric}", column, label, scale)
         bands = (
@@ -133,6 +142,8 @@ def _result(entries: Sequence[Entry], metric: str, private: Summary) -> list[Blo
         )
         charts.append((svg, f"test {metric}{bands}"))
     return [
+        Charts(((bar, f"test {metric}. {bars[0][1]}"),)),
+        *compared_with_naive(private),
         Charts(tuple(charts)),
         whose_test_records(private),
     ]

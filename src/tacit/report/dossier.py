@@ -24,7 +24,7 @@ from tacit.report.page import (
 from tacit.report.run_page import Repeat, correction_section, repeat_blocks
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
-from tacit.report.words import plain_meaning, protected_unit, without_trust
+from tacit.report.words import plain_meaning, protected_unit, stated_words, without_trust
 
 FIELDS = (
     ("Purpose of the processing", "what the model is for, and what it must not be used for"),
@@ -79,8 +79,9 @@ def dossier(
     kind = "Run" if body["kind"] == "run" else f"Certificate of {body['site']}, run"
     return render_page(
         f"{kind} {str(body['run'])[:16]}: privacy dossier",
-        f"What the silos of a federated run released, what it cost, and who signed for it. Job {body['job']}. "
-        f"{MADE_BY} from the certificate beside this page; the page itself is not signed.",
+        f"What the silos of a federated run released, what it cost, and who signed for it. Job "
+        f"{str(body['job'])[:16]}... {MADE_BY} from the certificate beside this page; the page itself is not "
+        "signed.",
         sections,
     )
 
@@ -151,13 +152,13 @@ def _promises(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         if insecure or epsilon is None:
             blocks.append(Verdict("bad", f"{who}: nothing", (promise,)))
             continue
-        tone, word = strength(epsilon, delta)
+        tone, _ = strength(epsilon, delta)
         lines = (
             plain_promise(epsilon, delta, unit, adversary, adjacency),
             plain_meaning(epsilon, delta, unit, adversary, adjacency),
             *without_trust(adversary, alone, " of this run alone"),
         )
-        blocks.append(Verdict(tone, f"{who}: a {word} promise, epsilon {up_to(epsilon)}", lines))
+        blocks.append(Verdict(tone, f"{who}: epsilon {up_to(epsilon)}", lines))
         blocks.append(Folded("The same as it was signed", (promise,)))
     return blocks or [Verdict("fair", "No silo signed", ("No silo has stated what it released.",))]
 
@@ -209,9 +210,10 @@ def _learned(signed: Mapping[str, Mapping[str, Any]]) -> list[Section]:
 def _checks(verified: Mapping[str, Any]) -> list[Block]:
     lines = [("good", "Passed:", what) for what in verified["checked"]]
     lines += [("fair", "Not checked:", what) for what in verified["not_checked"]]
-    lines += [("fair", "Only stated, nobody else can check it:", what) for what in verified["only_stated"]]
     lines += [("bad", "Against another silo:", what) for what in verified["held_against_others"]]
-    return [Marked(tuple(lines))]
+    stated = stated_words(verified["only_stated"])
+    words = "Only stated: nobody else can check these"
+    return [Marked(tuple(lines)), *([Verdict("fair", words, stated)] if stated else [])]
 
 
 def _terms(silo: Mapping[str, Any], signed: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Any], ...]:

@@ -218,7 +218,11 @@ def _block(block: Block) -> str:
         f'<th scope="col" aria-sort="none"><button type="button">{_text(name)}</button></th>'
         for name in block.columns
     )
-    body = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in block.rows)
+    numeric = [any(map(_is_number, column)) for column in zip(*block.rows, strict=True)]
+    body = "\n".join(
+        f"<tr>{''.join(_cell(value, among) for value, among in zip(row, numeric, strict=True))}</tr>"
+        for row in block.rows
+    )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{_text(block.caption)}"><table>'
         f"<caption>{_text(block.caption)}</caption><thead><tr>{headings}</tr></thead>"
@@ -236,12 +240,18 @@ def _list(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>"
 
 
-def _cell(value: Any) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _cell(value: Any, among_numbers: bool) -> str:
+    number = _is_number(value)
     text = show_value(value)
     kind = f' data-key="{value!r}" class="number"'.replace("inf", "Infinity") if number else ""
     if len(text) >= _LONG_CHARACTERS:
         kind = ' class="long"'
+    elif among_numbers and not number:
+        kind = ' class="beside"'
     elif not number and "-" in text and " " not in text:
         kind = ' class="name"'
     shown = _text(text)

@@ -57,24 +57,25 @@ def result_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> li
     limits = (0.0, 1.0) if first["test_metric_name"] == "accuracy" else None
     curve = _curve(histories, "test_metric", f"test {first['test_metric_name']}")
     epsilon = _curve(histories[:1], "epsilon", "epsilon spent")
-    charts = [(interval_chart([bar], bar.name, fixed=limits), words)]
+    # Curves stand side by side, below the bar, which is lower.
+    above = Charts(((interval_chart([bar], bar.name, fixed=limits), words),))
+    charts: list[tuple[str, str]] = []
     if curve is not None:
         charts.append((curve, _band(f"test {first['test_metric_name']}, round by round", histories)))
     if epsilon is not None:
         aside = "; the evaluation's part is set aside at the start" if first.get("evaluation") else ""
         words = f"the privacy that the rounds so far have cost, for the client that spends most{aside}"
         charts.append((epsilon, words))
-    return [
-        Charts(tuple(charts)),
-        *([] if first.get("naive_metric") is None else [_compared_with_naive(first)]),
-        whose_test_records(first),
-    ]
+    curves = [Charts(tuple(charts))] if charts else []
+    return [above, *compared_with_naive(first), *curves, whose_test_records(first)]
 
 
-def _compared_with_naive(first: Summary) -> Block:
-    """What somebody would reach who looks at no column at all."""
+def compared_with_naive(first: Summary) -> list[Block]:
+    """What somebody would reach who looks at no column at all; nothing if that is not known."""
+    if first.get("naive_metric") is None:
+        return []
     value, what = first["naive_metric"]
-    return Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} ({what}).",))
+    return [Paragraph((f"For comparison: {first['test_metric_name']} {value:.4g} ({what}).",))]
 
 
 def whose_test_records(summary: Summary) -> Block:
@@ -115,7 +116,7 @@ def measured_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> 
     sizes = first["records_per_client"]
     if findings := first.get("findings"):
         blocks.append(Paragraph(("What limited the result, as found afterwards:",)))
-        expected = (first.get("outlook") or {}).get("sentence")
+        expected = (first.get("outlook") or {}).get("advice")
         changes = ["See above." if f["change"] == expected else f["change"] for f in findings]
         blocks.append(
             Marked(tuple(("fair", f["what"], change) for f, change in zip(findings, changes, strict=True)))

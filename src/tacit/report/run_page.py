@@ -135,7 +135,7 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         why = "Nothing is promised to anybody: the noise was switched off. Do not run this on real records."
         return [Verdict("bad", "Not private", (why,))]
     epsilon, delta, unit, adjacency = first["epsilon"], first["delta"], unit_of(first), first["adjacency"]
-    tone, word = strength(epsilon, delta)
+    tone, _ = strength(epsilon, delta)
     adversary = first["adversary"]
     lines = [
         plain_promise(epsilon, delta, unit, adversary, adjacency),
@@ -148,7 +148,7 @@ def promise_blocks(summaries: Sequence[Summary]) -> list[Block]:
         (row["adversary"], row["protected"], shown_epsilon(row["epsilon"])) for row in first["protection"]
     )
     blocks: list[Block] = [
-        Verdict(tone, f"{_TO_WHOM[unit]}: a {word} promise, epsilon {up_to(epsilon)}", tuple(lines)),
+        Verdict(tone, f"{_TO_WHOM[unit]}: epsilon {up_to(epsilon)}", tuple(lines)),
         Verdict("fair", "A simulation", (f"The noise is {first['entropy']}.",))
         if str(first["entropy"]).startswith("seeded")
         else Paragraph((f"The noise is {first['entropy']}.",)),

@@ -28,11 +28,12 @@ linear-gradient(to right,var(--line),transparent) 0 0/.8rem 100% no-repeat scrol
 linear-gradient(to left,var(--line),transparent) 100% 0/.8rem 100% no-repeat scroll}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;white-space:nowrap}
-td.number{text-align:right}td.long{white-space:normal;min-width:16rem;overflow-wrap:anywhere}
+td.number,td.beside{text-align:right}td.long{white-space:normal;min-width:16rem;overflow-wrap:anywhere}
 @media (max-width:40rem){th,td{white-space:normal;padding:.25rem .35rem}td.long{min-width:11rem}}
 .name,td.name{white-space:nowrap}
 a{color:var(--mark)}
-th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
+th button{font:inherit;text-align:left;font-weight:600;
+color:inherit;background:none;border:0;padding:.2rem 0;cursor:pointer}
 th button::after{content:" \\2195";color:var(--soft)}
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}
 .verdict{border-left:.4rem solid var(--tone);background:var(--box);padding:.6rem .9rem;margin:1rem 0;

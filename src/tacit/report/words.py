@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tacit.privacy.promises.protection import NO_PROTECTION
 from tacit.privacy.promises.rounding import up_to
 from tacit.privacy.promises.terms import PERSONS, Adjacency
 
@@ -41,7 +42,8 @@ def without_trust(adversary: str, epsilon: float | None, run: str = "") -> tuple
     if adversary == "server":
         return ()
     left = "no protection" if epsilon is None else f"epsilon = {up_to(epsilon)}"
-    return (f"If all other parties help the server, {left} is left{run}.",)
+    empty = ", practically no protection" if epsilon is not None and epsilon >= NO_PROTECTION else ""
+    return (f"If all other parties help the server, {left} is left{run}{empty}.",)
 
 
 def plain_meaning(
@@ -86,15 +88,21 @@ def not_covered(*, tested: bool) -> str:
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     """The pooled numbers of a private evaluation with their bars, on one line."""
     everyone = evaluation["all"]
-    numbers = [
-        f"{name} {'unknown' if one['value'] is None else format(one['value'], '.3g')} "
-        f"({one['low']:.3g} to {one['high']:.3g})"
+    found = {
+        name: one
         for name in ("accuracy", "auc", "calibration", "error", "loss")
         # An error is the loss of a regression in a unit that people know.
         if (one := everyone.get(name)) is not None and not (name == "loss" and "error" in everyone)
+    }
+    numbers = [
+        f"{name} {one['value']:.3g} ({one['low']:.3g} to {one['high']:.3g})"
+        for name, one in found.items()
+        if one["value"] is not None
     ]
+    hidden = [name for name, one in found.items() if one["value"] is None]
+    told = [*numbers, f"noise hides {', '.join(hidden)}"] if hidden else numbers
     said = f". Error: {evaluation['error_is']}" if "error_is" in evaluation else ""
-    return f"{everyone['records']} records: {', '.join(numbers)}{said}"
+    return f"{everyone['records']} records: {', '.join(told)}{said}"
 
 
 def _rounded_down(value: float) -> float:
@@ -140,3 +148,16 @@ def learned_words(learned: dict[str, Any]) -> str:
         return f"how large features are, privately ({cost}): about {few}"
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
     return f"ranges, privately ({cost}): {ranges}"
+
+
+def stated_words(stated: Sequence[str]) -> tuple[str, ...]:
+    """What nobody can check but whoever stated it, in a sentence for each party.
+
+    >>> stated_words(["every silo: that it keeps no other ledger", "every silo: how many records it holds"])
+    ('Every silo: that it keeps no other ledger; how many records it holds.',)
+    """
+    by: dict[str, list[str]] = {}
+    for what in stated:
+        who, _, said = what.partition(": ")
+        by.setdefault(who, []).append(said)
+    return tuple(f"{who[:1].upper()}{who[1:]}: {'; '.join(said)}." for who, said in by.items())

@@ -92,7 +92,7 @@ class Column:
             ("scale", self.scale, SCALES),
         ):
             if value not in known:
-                raise unknown_name(f"{what} of {where}", str(value), known)
+                raise unknown_name(what, str(value), known, where)
         if self.identifier is not False and is_identifier(self.name):
             raise RequestError(
                 f"{where} identifies people or rows by its name, and a model must not learn who they are: move "
@@ -176,9 +176,9 @@ class Predicted:
     def __post_init__(self) -> None:
         where = f"target {self.column!r} of the schema"
         if self.task not in TASKS:
-            raise unknown_name(f"task of {where}", str(self.task), TASKS)
+            raise unknown_name("task", str(self.task), TASKS, where)
         if self.missing not in ROWS_WITHOUT:
-            raise unknown_name(f"missing of {where}", str(self.missing), ROWS_WITHOUT)
+            raise unknown_name("missing", str(self.missing), ROWS_WITHOUT, where)
         if self.classed:
             _check_categories(where, self.classes, "classes", least=2)
             if self.task == "binary" and len(self.classes) != 2:

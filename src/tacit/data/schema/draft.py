@@ -90,7 +90,7 @@ def draft_schema(
         trust: "sum" for runs with `trust="sum"`: clients then share one noise, which leaves room for long tails.
     """
     if trust not in TRUSTS:
-        raise unknown_name("trust of a draft", trust, TRUSTS)
+        raise unknown_name("trust", trust, TRUSTS)
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if frame.empty:

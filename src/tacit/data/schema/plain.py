@@ -125,7 +125,7 @@ def as_day(days: float) -> datetime.date:
 def built(kind: Any, where: str, own: Mapping[str, Any]) -> Any:
     """A part of a schema from plain values: ranges as pairs of numbers, categories as text."""
     known = list(kind.__dataclass_fields__)
-    check_names(f"setting of {where}", own, known)
+    check_names(where, own, known)
     values = dict(own)
     for name in ("classes", "categories", "gaps"):
         if name in values:
@@ -179,11 +179,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def check_names(kind: str, given: Mapping[str, Any], known: list[str]) -> None:
-    """Refuses names that are not known."""
+def check_names(where: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuses settings that are not known in this table."""
     for name in given:
         if name not in known:
-            raise unknown_name(kind, name, known)
+            raise unknown_name("setting", name, known, where)
 
 
 def toml_line(key: str, value: Any, comment: str | None) -> str:

@@ -100,7 +100,7 @@ class Schema:
             raise RequestError(f"the schema uses the column {min(twice)!r} in two roles: give it one")
         for table, missing in (("client", self.client_missing), ("person", self.person_missing)):
             if missing not in ROWS_WITHOUT:
-                raise unknown_name(f"missing of [{table}]", str(missing), ROWS_WITHOUT)
+                raise unknown_name("missing", str(missing), ROWS_WITHOUT, f"[{table}]")
         count("rows of [person]", self.rows)
         if not 0 <= self.test_share <= 0.9:
             raise RequestError(f"share of [test] must be between 0 and 0.9, not {self.test_share!r}")
@@ -253,16 +253,16 @@ class Schema:
     def from_values(cls, values: Mapping[str, Any]) -> Schema:
         """The inverse of `to_values`."""
         tables = ["target", "client", "person", "test", "columns", "left_out"]
-        check_names("setting", values, [*tables, "ends", "looked_at", "learned"])
+        check_names("", values, [*tables, "ends", "looked_at", "learned"])
         for name in tables:
             if not isinstance(values.get(name, {}), dict):
                 raise RequestError(f"{name} must be a table, not {values[name]!r}")
         if "target" not in values or "columns" not in values:
             raise RequestError("a schema needs the tables [target] and [columns.NAME]")
         client, person, test = (dict(values.get(name, {})) for name in ("client", "person", "test"))
-        check_names("setting of [client]", client, ["column", "missing"])
-        check_names("setting of [person]", person, ["column", "rows", "missing"])
-        check_names("setting of [test]", test, ["share", "seed"])
+        check_names("[client]", client, ["column", "missing"])
+        check_names("[person]", person, ["column", "rows", "missing"])
+        check_names("[test]", test, ["share", "seed"])
         columns = tuple(_column(name, own) for name, own in values["columns"].items())
         return cls(
             target=built(Predicted, "[target]", values["target"]),

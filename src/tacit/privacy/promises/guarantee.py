@@ -14,7 +14,7 @@ from tacit.errors import DataError, positive
 from tacit.privacy.accountant.accounting import check_delta, epsilon
 from tacit.privacy.events import to_dict
 from tacit.privacy.events.runs import ChosenRunsDpEvent
-from tacit.privacy.promises.plain import plain_promise
+from tacit.privacy.promises.plain import signed_promise
 from tacit.privacy.promises.rounding import MOST_DIGITS, round_up, up_to
 from tacit.privacy.promises.terms import PERSONS, RECORD_COUNTS, Adjacency, Adversary, Unit
 
@@ -146,7 +146,7 @@ class Guarantee:
         """
         if math.isinf(self.epsilon):
             return self.formal()
-        plain = plain_promise(self.epsilon, self.delta, self.whose, self.adversary, self.adjacency)
+        plain = signed_promise(self.epsilon, self.delta, self.whose, self.adversary, self.adjacency)
         formal = self.formal()
         return f"{plain} Formally: {formal[0].lower()}{formal[1:]}"
 

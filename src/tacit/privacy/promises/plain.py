@@ -55,17 +55,33 @@ def strength(epsilon: float | None, delta: float | None) -> tuple[str, str]:
 def plain_promise(
     epsilon: float | None, delta: float | None, unit: str, adversary: str, adjacency: str = Adjacency.REPLACE_ONE
 ) -> str:
-    """A promise as a sentence for everyone.
+    """A promise as one sentence for everyone.
 
     >>> print(plain_promise(2.0, 1e-5, "record", "server"))
     From what was sent, nobody, not even the server and all other parties together, can learn more about what any
-    one record contained than epsilon = 2 at delta = 1e-05 allows. This is a moderate promise.
+    one record contained than epsilon = 2 at delta = 1e-05 allows (a moderate promise).
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return "Nothing is promised to anybody."
+    return f"{_limit(epsilon, delta, unit, adversary, adjacency)} (a {strength(epsilon, delta)[1]} promise)."
+
+
+def signed_promise(epsilon: float, delta: float, unit: str, adversary: str, adjacency: str) -> str:
+    """The same in the words that silos have signed: other words would make their certificates invalid.
+
+    >>> print(signed_promise(2.0, 1e-5, "record", "sum", "replace-one"))
+    From what was sent, nobody who sees only each round's sum can learn more about what any one record contained
+    than epsilon = 2 at delta = 1e-05 allows. This is a moderate promise.
+    """
+    return (
+        f"{_limit(epsilon, delta, unit, adversary, adjacency)}. This is a {strength(epsilon, delta)[1]} promise."
+    )
+
+
+def _limit(epsilon: float, delta: float, unit: str, adversary: str, adjacency: str) -> str:
     who, hidden = _AGAINST[adversary], (_CONTENT if adjacency == Adjacency.REPLACE_ONE else _USE)[unit]
     can = "cannot" if who.startswith("the ") else "can"
     return (
         f"From what was sent, {who} {can} learn more about {hidden} than epsilon = {up_to(epsilon)} at delta = "
-        f"{up_to(delta, MOST_DIGITS)} allows. This is a {strength(epsilon, delta)[1]} promise."
+        f"{up_to(delta, MOST_DIGITS)} allows"
     )
