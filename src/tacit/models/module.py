@@ -74,7 +74,9 @@ class ModuleModel:
 
     def __post_init__(self) -> None:
         if isinstance(self.module, torch.jit.ScriptModule):
-            raise RequestError("a TorchScript module's code cannot be run one record at a time: give the nn.Module")
+            raise RequestError(
+                "a TorchScript module's code cannot be run one record at a time: give the nn.Module"
+            )
         object.__setattr__(self, "module", fine_tuned(self.module, self.trainable))
         refuse_mixing_layers(self.module)
         if isinstance(self.loss, str) and self.loss not in LOSSES:

@@ -124,7 +124,10 @@ def _check_forgets(told: Told, shape: tuple[int, ...], name: str) -> None:
 def _check_apart(told: Told, shape: tuple[int, ...], name: str) -> None:
     """Refuse what says something else of a record among others than of the same record alone."""
     generator = torch.Generator().manual_seed(0)
-    words, numbers = torch.randint(0, 2, (3, *shape), generator=generator), torch.randn(3, *shape, generator=generator)
+    words, numbers = (
+        torch.randint(0, 2, (3, *shape), generator=generator),
+        torch.randn(3, *shape, generator=generator),
+    )
     # Weights that a network limits itself may be within the limits at first.
     for records, factor in ((words, 1.0), (numbers, 4.0)):
         try:
