@@ -23,7 +23,6 @@ from tacit.deploy.witness import HeadsError
 from tacit.errors import DataError, RequestError
 from tacit.privacy.promises.rounding import up_to
 
-
 _PEM = (
     serialization.Encoding.PEM,
     serialization.PrivateFormat.PKCS8,

@@ -1,4 +1,4 @@
-"""What two live copies of a silo's folder share, and what they do not: docs/deploy.md says what that gives away."""
+"""What two live copies of a silo's folder share, and what not: docs/deploy.md says what that gives away."""
 
 from __future__ import annotations
 

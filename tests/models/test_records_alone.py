@@ -1,4 +1,4 @@
-"""What a network computes for one record does not depend on its place among others, or on what they do to weights."""
+"""What a network computes for one record depends neither on its place among others nor on what they do."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def check_keeps_apart(model: Model, federation: Federation, shape: Sequence[int]
     point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad]).to(kind)
 
     def told(records: Tensor, factor: float = 1.0) -> Tensor:
-        """The norms of gradients, and the losses, of made-up records at a multiple of the weights: (2, records)."""
+        """The norms of gradients, and the losses, of made-up records at a multiple of the weights."""
         records = records.to(device, kind)
         targets = records.flatten(1)[:, 0].abs().clamp(max=1).to(federation.targets.dtype)
         batch = Batch(records, targets, torch.tensor([len(records)]))
