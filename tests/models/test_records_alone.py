@@ -14,6 +14,7 @@ import tacit
 from tacit.errors import RequestError
 from tacit.federation import Batch, Federation
 from tacit.models import ModuleModel
+from tacit.models.trainable import RecordByRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
@@ -175,3 +176,38 @@ def test_code_before_the_only_layer_is_tried_too(name: str) -> None:
         return
     with pytest.raises(RequestError, match=refused):
         _plan(make(), features, labels)
+
+
+def test_what_a_network_keeps_of_records_is_not_handed_out() -> None:
+    """Such as its last activations. The trained network could not even be copied."""
+
+    def code(self: Any, x: Tensor) -> Tensor:
+        self.last = self.first(x)
+        self.all.append(self.last)
+        out: Tensor = self.head(torch.tanh(self.last))
+        return out
+
+    module = Coded(code, first=nn.Linear(3, 4), head=nn.Linear(4, 3), last=None, all=[])
+    private: Any = _plan(module, torch.randn(6, 3), torch.arange(6) % 3)
+    seen = len(module.all)
+    trained = private.fit()
+    assert len(module.all) == len(trained.all) == seen
+    assert trained(torch.zeros(2, 3)).shape == (2, 3)
+
+
+def test_what_a_frozen_front_keeps_of_records_is_not_exported() -> None:
+    def code(self: Any, x: Tensor) -> Tensor:
+        self.last = [float(number) for number in x.flatten()]
+        return torch.tanh(x)
+
+    front = RecordByRecord(Coded(code, last=[]))
+    assert torch.equal(front(WORDS), torch.tanh(WORDS))
+    # Exports copy `module` (engine/exported.py).
+    assert front.module.last == []
+
+
+def test_a_network_that_cannot_be_copied_is_refused_before_it_is_trained() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    module.weight = module[0].weight * 2
+    with pytest.raises(RequestError, match="cannot be copied"):
+        _plan(module, torch.randn(6, 3), torch.arange(6) % 3)

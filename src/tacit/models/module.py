@@ -27,7 +27,14 @@ from tacit.models.padding import WRITES
 from tacit.models.penalty import Penalty
 from tacit.models.record_loss import RecordLoss
 from tacit.models.shares import LayeredGradients
-from tacit.models.trainable import Trainable, fine_tuned, frozen_tensors, frozen_weights, split_front
+from tacit.models.trainable import (
+    Trainable,
+    fine_tuned,
+    frozen_tensors,
+    frozen_weights,
+    split_front,
+    to_run,
+)
 
 LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     "cross-entropy": (
@@ -66,6 +73,8 @@ class ModuleModel:
     trainable: Trainable = "all"
     """what is trained, see `tacit.models.trainable.fine_tuned`"""
     _shapes: dict[str, torch.Size] = field(init=False, repr=False)
+    _running: nn.Module = field(init=False, repr=False)
+    """the module whose code is run: what that keeps in attributes stays out of the module that is handed out"""
     _names: dict[str, str] = field(init=False, repr=False)
     """of every tensor that a layer has, by its name in that layer: the name in `named_parameters` or buffers"""
     _capture: Capture = field(init=False, repr=False)
@@ -85,6 +94,7 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
+        object.__setattr__(self, "_running", to_run(self.module))
         object.__setattr__(self, "_names", _names_of_tensors(self.module))
         chain = LayerChain.of(self.module) if isinstance(self.loss, str) else None
         capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
@@ -235,7 +245,7 @@ class ModuleModel:
         known = {**self._frozen(features), **state}
         # By all of its names: PyTorch's own ties would leave these values in a layer that has two of them.
         named = {name: known[first] for name, first in self._names.items()}
-        outputs: Tensor = functional_call(self.module, named, (features.clone(),), tie_weights=False)
+        outputs: Tensor = functional_call(self._running, named, (features.clone(),), tie_weights=False)
         return outputs
 
     def _frozen(self, features: Tensor) -> dict[str, Tensor]:
