@@ -31,7 +31,7 @@ def refuse_mixing_layers(module: nn.Module) -> None:
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
             raise RequestError(
                 f"{where} has max_norm = {layer.max_norm:g}: it writes the words of every record into the "
-                "model's own weights, before any noise. Set max_norm = None; a LayerNorm after it keeps rows short"
+                "model's own weights, before any noise. Set max_norm = None; a LayerNorm behind it bounds rows"
             )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(
