@@ -8,16 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from tests.deploy.test_sums import RECORDS
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.deploy.frames import Reply
 from tacit.deploy.guard import admit
+from tacit.deploy.heads import Head
+from tacit.deploy.identities import SIGNING_KEY
 from tacit.deploy.seam import Code
 from tacit.deploy.spending import Spending, exposure, spending_in, standing
+from tacit.deploy.witness import HeadsError
 from tacit.errors import DataError, RequestError
 from tacit.privacy.promises.rounding import up_to
+
+_PEM = (
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.NoEncryption(),
+)
 
 
 def _answered(made: Any, releases: int, run: str = "a") -> list[Code]:
@@ -137,3 +147,21 @@ def test_with_sums_the_account_of_a_silo_has_both_epsilons(consortium: Callable[
     alone = consortium()
     terms = admit(alone.job, alone.policies["site-0"], "site-0", alone.federation.client(0))
     assert exposure(terms) == ""
+
+
+def test_a_ledger_that_was_set_back_says_nothing_of_what_is_left(folder: tuple[Any, Path]) -> None:
+    """The silo itself would not start; its people must not read the smaller number either."""
+    made, place = folder
+    (place / SIGNING_KEY).write_bytes(made.signing["site-0"].private_bytes(*_PEM))
+    silo, ledger = made.silo("site-0"), place / "state" / "ledger.sqlite"
+    silo.step(made.request(0))
+    older = ledger.read_bytes()
+    frame = Reply.decode(silo.step(made.request(0, run="b" * 32)), body_limit=10_000)
+    head = Head.from_answer(frame.head, job=made.job.digest, run=frame.run, round=frame.round)
+    silo.step(made.request(1, heads={"site-0": head}))
+    assert len(spending_in(place).runs) == 2
+    ledger.write_bytes(older)
+    for arguments in (["silo", str(place), "--status"], ["account", str(place / "state")]):
+        shown = CliRunner().invoke(app, arguments)
+        assert isinstance(shown.exception, HeadsError)
+        assert "set back to an older copy" in str(shown.exception)

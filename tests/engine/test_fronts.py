@@ -65,7 +65,7 @@ def test_a_saved_run_predicts_from_records_as_they_were(tmp_path: Path, raw: np.
 
 def test_a_saved_head_needs_the_same_frozen_weights(tmp_path: Path, raw: np.ndarray, network: str) -> None:
     execute(FEW.with_settings({"model": network, "model.trainable": "head"}), tmp_path / "run")
-    run = tacit.load_run(tmp_path / "run")
+    run = tacit.load_run(tmp_path / "run", model=network)
     assert run.trained.parameters.shape == (12 * 10 + 10,)
     assert any("frozen weights" in said for said in run.guarantee["promise"].splitlines() + list(run.card.public))
     module = run.to_torch()
@@ -75,7 +75,7 @@ def test_a_saved_head_needs_the_same_frozen_weights(tmp_path: Path, raw: np.ndar
     sys.modules.pop("fronts_network", None)
     Path("fronts_network.py").write_text(MODULE.replace("nn.Tanh()", "nn.Tanh(), nn.Linear(12, 12)"))
     with pytest.raises(DataError, match="frozen weights are not those"):
-        tacit.load_run(tmp_path / "run")
+        tacit.load_run(tmp_path / "run", model=network)
 
 
 def test_features_and_a_frozen_front_follow_each_other(network: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,23 @@ def test_runs_without_a_schema(tmp_path: Path) -> None:
         run.values(strange())
     with pytest.raises(DataError, match="not the directory of a"):
         load_run(tmp_path)
+
+
+def test_a_directory_from_anyone_runs_no_code(loaded: LoadedRun, tmp_path: Path) -> None:
+    """Its model may be called anything, such as a command of the operating system, with settings to match."""
+    place = tmp_path / "run"
+    shutil.copytree(loaded.directory, place)
+    card = json.loads((place / "model.json").read_text())
+    command = {"command": f"touch {tmp_path / 'ran'}"}
+    (place / "model.json").write_text(json.dumps({**card, "model": "module:os:system", "settings": command}))
+    for given in (None, "module:my_network:make"):
+        with pytest.raises(RequestError, match="module:os:system"):
+            load_run(place, model=given)
+    said = CliRunner().invoke(app, ["predict", str(place), str(tmp_path / "new.csv")])
+    assert "only if you name it yourself" in str(said.exception)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(RequestError, match=f"'{loaded.card.model}', not 'svm'"):
+        load_run(loaded.directory, model="svm")
 
 
 def test_a_persons_rows_are_predicted_one_by_one(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ def predict(
         bool,
         typer.Option("--coefficients", help="Also show coefficients, in the columns' own units."),
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The run's model, if it is made by your own code (module:FILE:FUNCTION)."),
+    ] = None,
 ) -> None:
     """Predict for a table."""
     import pandas as pd
@@ -31,7 +35,7 @@ def predict(
 
     if out is not None and out.resolve() == table.resolve():
         raise RequestError(f"--out {out} would replace the table itself: choose another name")
-    loaded = load_run(run)
+    loaded = load_run(run, model=model)
     rows = read_table(table)
     target = "prediction" if loaded.schema is None else loaded.schema.target.column
     found = pd.DataFrame({f"predicted {target}": loaded.predict(rows)})

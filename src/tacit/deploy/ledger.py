@@ -97,10 +97,7 @@ class Page:
 
     def hash_at(self, lines: int) -> str | None:
         """The last hash of the ledger when it had this many lines; None if it never had that many."""
-        if lines == 0:
-            return FIRST_HASH
-        rows = self.connection.execute("SELECT hash FROM lines WHERE number = ?", (lines,)).fetchall()
-        return str(rows[0][0]) if rows else None
+        return _hash_at(self.connection, lines)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line. It is not on disk until `commit`."""
@@ -123,6 +120,19 @@ def read_account(path: Path) -> Account:
         connection.execute("BEGIN")
         _check_version(connection, path)
         return _read_on(connection, Account())
+
+
+def read_hash(path: Path, lines: int) -> str | None:
+    """What `Page.hash_at` says of a ledger, read in the same way."""
+    with _clear_errors(path), _connected(path, 5.0) as connection:
+        return _hash_at(connection, lines)
+
+
+def _hash_at(connection: sqlite3.Connection, lines: int) -> str | None:
+    if lines == 0:
+        return FIRST_HASH
+    rows = connection.execute("SELECT hash FROM lines WHERE number = ?", (lines,)).fetchall()
+    return str(rows[0][0]) if rows else None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from tacit.deploy.identities import check_own_key
 from tacit.deploy.ledger import Page
 from tacit.deploy.statements import MODEL_FILE, testify
 from tacit.deploy.terms import Terms
-from tacit.deploy.witness import Witness
+from tacit.deploy.witness import HEADS, Witness
 from tacit.engine.trained import Trained
 
 
@@ -27,7 +27,7 @@ class Notary:
     def __init__(self, terms: Terms, key: Ed25519PrivateKey, state_dir: Path) -> None:
         silos = check_own_key(terms.job.identities, terms.site, key).silos
         self._terms, self._key, self._directory = terms, key, state_dir
-        self._witness = Witness(state_dir / "witnessed.json", terms.site, silos)
+        self._witness = Witness(state_dir / HEADS, terms.site, silos)
 
     def check(self, page: Page) -> None:
         """Refuse to continue with a ledger that lacks a line which this silo has signed."""

@@ -6,15 +6,20 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_accounting import DpEvent
 
 from tacit.deploy.home import LEDGER, look
-from tacit.deploy.ledger_account import Account
+from tacit.deploy.identities import SIGNING_KEY, read_signing_key
+from tacit.deploy.ledger import read_hash
+from tacit.deploy.ledger_account import FIRST_HASH, Account
 from tacit.deploy.policy import Policy
+from tacit.deploy.signatures import public_key_hex
 from tacit.deploy.terms import Terms
+from tacit.deploy.witness import HEADS, Witness
 from tacit.errors import RequestError, TacitError
 from tacit.privacy import Adversary, epsilon
 from tacit.privacy.accountant.cost import finite
@@ -100,7 +105,10 @@ def is_silo_state(directory: Path) -> bool:
 
 
 def spending_in(directory: Path) -> Spending:
-    """Read what a silo has spent, from its folder or its state folder. Writes nothing."""
+    """Read what a silo has spent, from its folder or its state folder. Writes nothing.
+
+    A ledger is refused if it lacks a line that the silo has signed: what it says is too little.
+    """
     # A silo that was never started has a policy, and no state yet.
     folder = (directory / "policy.toml").exists() or (directory / "state").is_dir()
     state = directory / "state" if folder else directory
@@ -112,7 +120,18 @@ def spending_in(directory: Path) -> Spending:
             f"{path} cannot be read: {error}. A ledger says what was released, but its epsilon also needs the "
             "delta of the silo's policy"
         ) from error
-    return Spending.of(look(state), policy)
+    account = look(state)
+    _check_not_set_back(state, path.parent / SIGNING_KEY)
+    return Spending.of(account, policy)
+
+
+def _check_not_set_back(state: Path, key: Path) -> None:
+    heads, ledger = state / HEADS, state / LEDGER
+    if not heads.exists() or not key.exists():
+        return
+    mine = public_key_hex(read_signing_key(key))
+    hash_at = partial(read_hash, ledger) if ledger.exists() else lambda lines: FIRST_HASH if lines == 0 else None
+    Witness(heads, "this silo", {"this silo": mine}).check_own(hash_at)
 
 
 def exposure(terms: Terms) -> str:

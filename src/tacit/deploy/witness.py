@@ -23,6 +23,9 @@ from tacit.engine.files import write_atomically
 from tacit.errors import DataError, MessageError, TacitError
 
 FORMAT = "tacit-witness-1"
+HEADS = "witnessed.json"
+"""The name of the file in a silo's state."""
+
 HashAt = Callable[[int], str | None]
 """Gives the hash of a line of the silo's own ledger, by number; None if there is no such line."""
 

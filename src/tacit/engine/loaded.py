@@ -27,6 +27,7 @@ from tacit.models.linear import LinearModel
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.named import named_parameters
+from tacit.models.registry import ENTRY_POINT
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -237,13 +238,16 @@ class LoadedRun(BriefRepr):
         return self.schema
 
 
-def load_run(directory: Path | str, *, model: Model | nn.Module | None = None) -> LoadedRun:
+def load_run(directory: Path | str, *, model: Model | nn.Module | str | None = None) -> LoadedRun:
     """A finished run from its directory, to predict with.
+
+    Guarantee: no code runs that only the directory names, so it may come from anyone.
 
     Args:
         directory: what `tacit run`, `run.save`, `tacit deploy` or a deployment's server wrote.
-        model: the model, if it is one of your own that has no name: the network that was given to `make_private`
-            (its weights are ignored), or for fine-tuning `tacit.ModuleModel(network, trainable=...)`.
+        model: the model, if it is one of your own. If it has a name (`module:FILE:FUNCTION`), that name again;
+            otherwise the network that was given to `make_private` (its weights are ignored), or for fine-tuning
+            `tacit.ModuleModel(network, trainable=...)`.
     """
     place = Path(directory)
     if not place.is_dir():
@@ -252,6 +256,22 @@ def load_run(directory: Path | str, *, model: Model | nn.Module | None = None) -
     server = place / "server" / "state"
     place = server if server.is_dir() else place
     card = ModelCard.read(place)
+    if isinstance(model, str) or model is None:
+        _check_named(card, place, model)
+        return LoadedRun(place, card, card.trained(place))
     if isinstance(model, nn.Module):
         model = ModuleModel(model, "squared" if card.classes is None else "cross-entropy")
     return LoadedRun(place, card, card.trained(place, model))
+
+
+def _check_named(card: ModelCard, place: Path, model: str | None) -> None:
+    """Refuse a model that is made by code, unless whoever loads it names that code."""
+    own = (card.model or "").startswith(ENTRY_POINT)
+    if model is None and own:
+        raise RequestError(
+            f"the model of {place} is made by code: {card.model!r}. It is run only if you name it yourself, "
+            f"because a directory may come from anyone: load_run(..., model={card.model!r}), or "
+            f"tacit predict ... --model {card.model}"
+        )
+    if model not in (None, card.model):
+        raise RequestError(f"the model of {place} is {card.model!r}, not {model!r}")

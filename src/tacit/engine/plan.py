@@ -48,7 +48,7 @@ from tacit.errors import RequestError, count
 from tacit.federation import Federation
 from tacit.models.model import Model
 from tacit.models.registry import build_model, default_model
-from tacit.models.trial import check_forgets
+from tacit.models.trial import check_keeps_apart
 from tacit.noise.additive import build_noise
 from tacit.noise.randomness import Randomness, fresh_secret
 from tacit.privacy import Guarantee, Target, Unit
@@ -169,7 +169,7 @@ def plan(
         also: what every client releases besides its messages; the noise leaves room for it.
         exposed: what that is to adversaries who see more than the promise assumes; `also` itself by default.
     """
-    check_forgets(algorithm.work.model, federation)
+    check_keeps_apart(algorithm.work.model, federation)
     algorithm = fitted(algorithm, federation)
     also = _with_preparation(algorithm, federation, privacy, also)
     if exposed is not None:

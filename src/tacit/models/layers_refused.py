@@ -28,6 +28,11 @@ def refuse_mixing_layers(module: nn.Module) -> None:
                 f"{where} has no gradients per record: PyTorch runs it as one operation that cannot be taken "
                 f"apart. tacit.fix(module) replaces {which} by an equal layer made of linear layers"
             )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            raise RequestError(
+                f"{where} has max_norm = {layer.max_norm:g}: it writes the words of every record into the "
+                "model's own weights, before any noise. Set max_norm = None; a LayerNorm behind it bounds rows"
+            )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise RequestError(
                 f"{where} draws from PyTorch's global generator, so a run could not be repeated; "

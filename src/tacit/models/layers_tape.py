@@ -12,9 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from tacit.models import padding
 from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool, halves, pair
 from tacit.models.layers import Owners
 from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
+
+_REPLACED = {F.embedding: padding.embedding, torch.embedding: padding.operator}
+"""Functions of which `torch.vmap` does not keep records apart, and what is called instead."""
 
 _METADATA = frozenset(["shape", "dtype", "device", "requires_grad", "ndim", "size", "dim", "numel"])
 
@@ -87,6 +91,7 @@ class Tape(TorchFunctionMode):
             return _on_all_records(args[0], HalvingMaxPool.apply, frozenset())
         used = frozenset(self.names[id(x)] for x in _leaves((args, kwargs)) if id(x) in self.names)
         if not used:
+            func = _REPLACED.get(func, func)
             return func(*args, **kwargs)
         if func is F.linear:
             return self._linear(used, *args, **kwargs)

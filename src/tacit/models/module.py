@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,18 @@ from tacit.models.layers_refused import refuse_mixing_layers
 from tacit.models.losses import CrossEntropy, ScoreLoss, Squared
 from tacit.models.model import check_point
 from tacit.models.named import Stored
+from tacit.models.padding import WRITES
 from tacit.models.penalty import Penalty
 from tacit.models.record_loss import RecordLoss
 from tacit.models.shares import LayeredGradients
-from tacit.models.trainable import Trainable, fine_tuned, frozen_tensors, frozen_weights, split_front
+from tacit.models.trainable import (
+    Trainable,
+    fine_tuned,
+    frozen_tensors,
+    frozen_weights,
+    split_front,
+    to_run,
+)
 
 LOSSES: dict[str, tuple[RecordLoss, ScoreLoss]] = {
     "cross-entropy": (
@@ -64,11 +73,19 @@ class ModuleModel:
     trainable: Trainable = "all"
     """what is trained, see `tacit.models.trainable.fine_tuned`"""
     _shapes: dict[str, torch.Size] = field(init=False, repr=False)
+    _running: nn.Module = field(init=False, repr=False)
+    """the module whose code is run: what that keeps in attributes stays out of the module that is handed out"""
+    _names: dict[str, str] = field(init=False, repr=False)
+    """of every tensor that a layer has, by its name in that layer: the name in `named_parameters` or buffers"""
     _capture: Capture = field(init=False, repr=False)
     _apart: bool = field(init=False, repr=False)
     """whether the module is known to keep records apart"""
 
     def __post_init__(self) -> None:
+        if isinstance(self.module, torch.jit.ScriptModule):
+            raise RequestError(
+                "a TorchScript module's code cannot be run one record at a time: give the nn.Module"
+            )
         object.__setattr__(self, "module", fine_tuned(self.module, self.trainable))
         refuse_mixing_layers(self.module)
         if isinstance(self.loss, str) and self.loss not in LOSSES:
@@ -77,6 +94,8 @@ class ModuleModel:
         if not shapes:
             raise RequestError("the module has no parameters to train")
         object.__setattr__(self, "_shapes", shapes)
+        object.__setattr__(self, "_running", to_run(self.module))
+        object.__setattr__(self, "_names", _names_of_tensors(self.module))
         chain = LayerChain.of(self.module) if isinstance(self.loss, str) else None
         capture = Capture(self._record_losses, shapes, layer_parameters(self.module), chain, self._slopes)
         object.__setattr__(self, "_capture", capture)
@@ -137,6 +156,12 @@ class ModuleModel:
     def outputs(self, point: Tensor, features: Tensor) -> Tensor:
         """The module's outputs at this point, each of its record alone."""
         check_point(self, point)
+        if self._capture.chain is None:
+            with self._untouched(point) as own:
+                return self._all_outputs(own, features)
+        return self._all_outputs(point, features)
+
+    def _all_outputs(self, point: Tensor, features: Tensor) -> Tensor:
         state = self._state(point)
         # Activations of too many records at once do not fit into the processor's cache: twice the time.
         outputs = [self._outputs(state, part) for part in features.split(EVALUATED_AT_A_TIME)]
@@ -195,14 +220,32 @@ class ModuleModel:
         return self._captured(point, batch)
 
     def _captured(self, point: Tensor, batch: Batch) -> LayeredGradients:
-        return self._capture.gradients(point, batch)
+        if self._capture.chain is not None:
+            return self._capture.gradients(point, batch)
+        with self._untouched(point) as own:
+            return self._capture.gradients(own, batch)
+
+    @contextlib.contextmanager
+    def _untouched(self, point: Tensor) -> Iterator[Tensor]:
+        """A copy of a point for the module's own code, which must not write into it.
+
+        All records share it: what one of them writes, the others would read, and so would everyone, in the model.
+        """
+        own = point.clone()
+        yield own
+        # Not a number is not equal to itself.
+        if not torch.equal(own.detach().nan_to_num(), point.detach().nan_to_num()):
+            raise RequestError(f"{type(self.module).__name__} {WRITES}: leave that out of forward")
 
     def _record_losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
         return self._named()[0](self._called(dict(parameters), features), targets)
 
     def _called(self, state: dict[str, Tensor], features: Tensor) -> Tensor:
         """The module's outputs on a copy of the features, because in-place code must not change the records."""
-        outputs: Tensor = functional_call(self.module, {**self._frozen(features), **state}, (features.clone(),))
+        known = {**self._frozen(features), **state}
+        # By all of its names: PyTorch's own ties would leave these values in a layer that has two of them.
+        named = {name: known[first] for name, first in self._names.items()}
+        outputs: Tensor = functional_call(self._running, named, (features.clone(),), tie_weights=False)
         return outputs
 
     def _frozen(self, features: Tensor) -> dict[str, Tensor]:
@@ -230,6 +273,17 @@ class ModuleModel:
         if score_loss is None:
             return float(self.losses(point, batch).double().mean())
         return float(score_loss.metric(self.outputs(point, batch.features), batch.targets))
+
+
+def _names_of_tensors(module: nn.Module) -> dict[str, str]:
+    """For each layer once, the names of its tensors, with the first name of the same tensor in any layer."""
+    first = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    return {
+        f"{layer}.{name}" if layer else name: first[id(tensor)]
+        for layer, owner in module.named_modules()
+        for name, tensor in (*owner._parameters.items(), *owner._buffers.items())
+        if tensor is not None
+    }
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:

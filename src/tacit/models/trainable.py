@@ -11,6 +11,7 @@ import copy
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -154,12 +155,28 @@ def _split_last(module: nn.Module, owner: str, record: Tensor) -> tuple[nn.Modul
     return front, copy.deepcopy(head)
 
 
+def to_run(module: nn.Module) -> nn.Module:
+    """A copy of a module whose code may be run on records: it shares weights and statistics, and nothing else.
+
+    What the code keeps in attributes (its last activations, for instance) then stays out of the module itself,
+    which is handed out.
+    """
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    try:
+        return copy.deepcopy(module, dict[int, Any](shared))
+    except Exception as error:
+        why = str(error).partition(". ")[0]
+        raise RequestError(
+            f"{type(module).__name__} cannot be copied, and a trained network is handed out as a copy: {why}"
+        ) from error
+
+
 class RecordByRecord(nn.Module):
     """A frozen network whose code sees one record at a time, so that no record's features depend on another."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.running = module, to_run(module)
         self.apart = keeps_records_apart(module)
 
     def forward(self, records: Tensor) -> Tensor:
@@ -170,7 +187,7 @@ class RecordByRecord(nn.Module):
         return self._called(records) if self.apart else record_by_record(self._called, records)
 
     def _called(self, records: Tensor) -> Tensor:
-        outputs: Tensor = self.module(records.clone())
+        outputs: Tensor = self.running(records.clone())
         return outputs
 
 

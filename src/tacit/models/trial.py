@@ -1,9 +1,9 @@
-"""Tries a network on records of zeros, so that what does not fit is refused before anything is trained."""
+"""Tries a network on made-up records, so that what does not fit is refused before anything is trained."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
     records = torch.zeros(2, *federation.row_shape, dtype=federation.features.dtype)
     records = records.to(next(model.module.parameters()).device)
     try:
-        parts = model.split(records[0])
+        # Without frozen weights, all of its code runs in training.
+        parts = model.split(records[0]) if model.public else None
         if parts is not None:
             front, model = parts
             with torch.no_grad():
@@ -50,14 +51,15 @@ def check_fits(name: str, model: ModuleModel, federation: Federation) -> None:
             "torch.vmap: leave out .item(), `if` on a record's numbers, and writing into tensors made by "
             "torch.zeros"
         ) from error
-    check_forgets(model, federation, records.shape[1:])
+    check_keeps_apart(model, federation, records.shape[1:])
 
 
-def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | None = None) -> None:
-    """Refuse a network or a loss that keeps something of a record, and uses it for the next one.
+def check_keeps_apart(model: Model, federation: Federation, shape: Sequence[int] | None = None) -> None:
+    """Refuse a network or a loss for which other records matter: those before a record, or those beside it.
 
     `torch.vmap` keeps the records of one batch apart. Of a running mean, which is kept in an attribute from one
-    batch to the next, it knows nothing: every record would change the gradients of all later ones.
+    batch to the next, it knows nothing: every record would change the gradients of all later ones. Nor does it
+    know whether an operation that brings its own rule for `vmap` keeps records apart in it.
 
     Args:
         model: the network and its loss; other models are known to forget.
@@ -71,39 +73,77 @@ def check_forgets(model: Model, federation: Federation, shape: Sequence[int] | N
     if isinstance(model.loss, str) and keeps_records_apart(model.module):
         return
     device = next(model.module.parameters()).device
-    shape = (2, *(federation.row_shape if shape is None else shape))
+    shape = tuple(federation.row_shape if shape is None else shape)
     kind = federation.features.dtype
     point = torch.cat([p.detach().flatten() for p in model.module.parameters() if p.requires_grad]).to(kind)
 
-    def found(value: float) -> Tensor:
-        records = torch.full(shape, value, dtype=kind, device=device)
-        targets = torch.full((2,), value, device=device).to(federation.targets.dtype)
-        batch = Batch(records, targets, torch.tensor([2]))
+    def told(records: Tensor, factor: float = 1.0) -> Tensor:
+        """The norms of gradients, and the losses, of made-up records at a multiple of the weights."""
+        records = records.to(device, kind)
+        targets = records.flatten(1)[:, 0].abs().clamp(max=1).to(federation.targets.dtype)
+        batch = Batch(records, targets, torch.tensor([len(records)]))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
-            told = model.gradients(point, batch).norms(), model.losses(point, batch)
-            return torch.cat([one.double() for one in told])
+            said = model.gradients(factor * point, batch).norms(), model.losses(factor * point, batch)
+            return torch.stack([one.double() for one in said])
 
+    _check_forgets(told, shape, type(model.module).__name__)
+    _check_apart(told, shape, type(model.module).__name__)
+
+
+Told = Callable[..., Tensor]
+
+
+def _check_forgets(told: Told, shape: tuple[int, ...], name: str) -> None:
+    """Refuse what says something else of a record after it has seen others."""
+    zeros, ones = torch.zeros(2, *shape), torch.ones(2, *shape)
     try:
-        first = found(0.0)
+        first = told(zeros)
+    except RequestError:
+        raise
     except Exception:
         # It does not fit, which is refused where it is used.
         return
     try:
         # In a second call, what was kept in the first may not even have the right shape.
-        found(0.0)
+        told(zeros)
         with contextlib.suppress(Exception):
             # Not every network takes ones.
-            found(1.0)
-        same = torch.allclose(first, found(0.0), rtol=1e-4, equal_nan=True)
+            told(ones)
+        same = torch.allclose(first, told(zeros), rtol=1e-4, equal_nan=True)
     except Exception:
         same = False
     if not same:
         raise RequestError(
-            f"{type(model.module).__name__} gives a record another loss or gradient after it has seen others: "
+            f"{name} gives a record another loss or gradient after it has seen others: "
             "no bound on one record can hold. Keep nothing between calls in forward or the loss, such "
             "as running means, or call module.eval() if that switches it off"
         )
+
+
+def _check_apart(told: Told, shape: tuple[int, ...], name: str) -> None:
+    """Refuse what says something else of a record among others than of the same record alone."""
+    generator = torch.Generator().manual_seed(0)
+    words, numbers = (
+        torch.randint(0, 2, (3, *shape), generator=generator),
+        torch.randn(3, *shape, generator=generator),
+    )
+    # Weights that a network limits itself may be within the limits at first.
+    for records, factor in ((words, 1.0), (numbers, 4.0)):
+        try:
+            together = told(records, factor)
+            alone = torch.cat([told(record[None], factor) for record in records], dim=1)
+        except RequestError:
+            raise
+        except Exception:
+            # Not every network takes every number.
+            continue
+        close = 1e-3 * together.nan_to_num().abs().amax(1, keepdim=True)
+        if not bool((((together - alone).abs() <= close) | together.isnan()).all()):
+            raise RequestError(
+                f"what {name} computes for one record depends on the other records of its batch: no bound on one "
+                "record can hold. An operation with its own rule for torch.vmap must keep records apart in it"
+            )
 
 
 def check_outputs(name: str, module: nn.Module, federation: Federation, *, scores: bool = True) -> None:
