@@ -221,7 +221,7 @@ def test_the_signal_to_noise_ratio_is_in_the_history(tmp_path: Path) -> None:
         ({"cohort": 51}, "more than the 50 clients"),
         ({"cohort": "5-9"}, "cohort must be a number"),
         ({"noise": "lattice"}, "no proof"),
-        ({"weights": "records"}, "client weights need"),
+        ({"weights": "records"}, "weights need a promise about single messages"),
         ({"epsilon": [1.0] * 49 + [2.0]}, "about all clients together"),
         ({"algorithm.momentum": 1.0}, "momentum must be"),
         ({"algorithm.bound": "normalise"}, "takes no bound; it takes adversary, batch, clip_norm"),

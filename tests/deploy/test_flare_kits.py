@@ -231,7 +231,7 @@ def test_all_folders_are_written_or_none(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ({"silos": [["a"]]}, "sites: "),
         ({"silos": ["a", "b", 3]}, "sites: 3"),
-        ({"silos": []}, "at least one site"),
+        ({"silos": []}, "at least one name"),
         ({"feature_shape": ["x"]}, "shape of one record"),
         ({"feature_shape": [10**9]}, "fit into one message"),
         ({"classes": "x"}, "classes"),

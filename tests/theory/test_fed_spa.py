@@ -174,7 +174,7 @@ def test_a_longer_step_never_meets_the_condition_where_a_shorter_does_not(step: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ratio": 0.0}, r"ratio must be in \(0, 1\]"),
+        ({"ratio": 0.0}, "ratio must be above 0 and at most 1"),
         ({"beta_2": 1.0}, "beta_2 must be at least 0 and below 1"),
         ({"agents": 0}, "agents must be a whole number"),
         ({"noise_std": -1.0}, "noise_std must be a finite number of at least 0"),
