@@ -18,6 +18,7 @@ from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
+from tacit.privacy.promises.terms import PERSONS
 from tacit.report.words import (
     corrected_words,
     evaluation_words,
@@ -187,7 +188,8 @@ def _own_test(summary: Mapping[str, Any]) -> bool:
 def _data(first: Mapping[str, Any]) -> str:
     """Whose records; their number is left out where the promise protects it."""
     sizes, name = first["records_per_client"], first["data"]
-    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} records"
+    thing = "persons" if first["privacy"] == "record" and PERSONS in first["public"] else "records"
+    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} {thing}"
     return f"{'' if name == 'custom' else f'{name}: '}{first['clients']:,} clients{held}"
 
 
