@@ -318,11 +318,8 @@ class Federation(FederationConstructors):
         each = f"{low:,} each" if low == high else f"{low:,} to {high:,} each"
         thing, shape, rows = "record", " x ".join(map(str, self.feature_shape)), ""
         if self.by_person:
-            thing, shape, rows = (
-                "person",
-                str(self.inputs),
-                f" of up to {_plural(self.feature_shape[0], 'row')} each",
-            )
+            thing, shape = "person", str(self.inputs)
+            rows = f" of up to {_plural(self.feature_shape[0], 'row')} each"
         task = "regression" if self.classes is None else f"{self.classes} classes"
         test = "" if self.test_features is None else f"; {self.test_features.shape[0]:,} test {thing}s"
         return (
