@@ -316,12 +316,15 @@ class Federation(FederationConstructors):
         """A one-line summary: the numbers of clients, records, features and classes."""
         low, high = int(self.sizes.min()), int(self.sizes.max())
         each = f"{low:,} each" if low == high else f"{low:,} to {high:,} each"
-        shape = " x ".join(map(str, self.feature_shape))
+        thing, shape, rows = "record", " x ".join(map(str, self.feature_shape)), ""
+        if self.by_person:
+            thing, shape = "person", str(self.inputs)
+            rows = f" of up to {_plural(self.feature_shape[0], 'row')} each"
         task = "regression" if self.classes is None else f"{self.classes} classes"
-        test = "" if self.test_features is None else f"; {self.test_features.shape[0]:,} test records"
+        test = "" if self.test_features is None else f"; {self.test_features.shape[0]:,} test {thing}s"
         return (
-            f"{self.name}: {_plural(self.clients, 'client')}, {_plural(self.records, 'record')} ({each}), "
-            f"{shape} feature{'' if shape == '1' else 's'}, {task}{test}"
+            f"{self.name}: {_plural(self.clients, 'client')}, {_plural(self.records, thing)} ({each}), "
+            f"{shape} feature{'' if shape == '1' else 's'}{rows}, {task}{test}"
         )
 
 

@@ -115,6 +115,17 @@ def test_a_run_says_the_result_first_and_nothing_twice(tmp_path: Path, monkeypat
         assert what in text
 
 
+def test_a_promise_to_whole_clients_in_addition_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["run", "--data=breast-cancer", "--rounds=3"]
+    both = " ".join(_call(*asked, "--set=client_epsilon=30", "--out=both").split())
+    assert "For all records of a client at once the same adversary learns no more than epsilon = 30" in both
+    assert "the run was planned to keep it at most 30" in both
+    assert "For all records" not in _call(*asked, "--out=records")
+
+
 def test_what_exists_before_a_run_is_not_searched_for_garbage() -> None:
     code = (
         "import gc, sys\n"

@@ -59,6 +59,14 @@ def test_the_gradient_of_a_person_is_the_mean_of_its_rows(schema: Schema, name: 
         torch.testing.assert_close(losses[person], model.rows.losses(point, alone).mean())
 
 
+def test_persons_are_counted_as_persons() -> None:
+    federation = visits(SCHEMA)
+    said = federation.describe()
+    assert f"{federation.records} persons" in said
+    assert f"{federation.inputs} features of up to {federation.feature_shape[0]} rows each" in said
+    assert "record" not in said
+
+
 def test_each_client_at_its_own_point() -> None:
     federation = visits(CLASSES)
     model = build_model("softmax", federation)

@@ -307,7 +307,8 @@ def _targets(privacy: Target | Sequence[Target], clients: int) -> tuple[Target, 
     targets = tuple(privacy) if isinstance(privacy, Sequence) else ()
     if len(targets) != clients or not all(isinstance(target, Target) for target in targets):
         raise RequestError(
-            f"privacy must be a Target, one for each of {clients} clients, or 'none', not {privacy!r}"
+            f"privacy must be a Target, such as Target(epsilon=4, delta=1e-5), one for each of {clients} "
+            f"clients, or 'none', not {privacy!r}"
         )
     if len({target.adjacency for target in targets}) > 1:
         raise RequestError("the targets of all clients must have the same adjacency")

@@ -12,6 +12,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli import options as o
+from tacit.cli.say import say
 from tacit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -138,10 +139,10 @@ def _show(verdict: LabelVerdict) -> None:
         epsilon = f"[bold]{up_to(view.epsilon)}[/]" if private else "[bold red]no protection[/]"
         terms = f"per {view.unit}, {view.adjacency}, delta {up_to(view.delta, MOST_DIGITS)}; " if private else ""
         table.add_row(epsilon, f"against {view.against}\n[dim]{terms}{escape(view.because)}[/]")
-    console.print(f"[bold]{verdict.mechanism}[/]: epsilon")
+    console.print(f"[bold]{verdict.mechanism}[/] gives epsilon")
     console.print(table)
     if verdict.holds is not None:
         word = "[green]holds[/]" if verdict.holds else "[bold red]is false[/]"
         console.print(f"The label, epsilon {verdict.claimed:g}, {word}.")
     for finding in verdict.findings:
-        console.print(f"[yellow]•[/] {escape(finding.what)} [dim]{escape(finding.change)}[/]")
+        say(f"{finding.what} {finding.change}", "- ", "  ")

@@ -17,7 +17,9 @@ from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
 from tacit.privacy.promises.plain import plain_promise, strength
+from tacit.privacy.promises.protection import WHOLE_CLIENT
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
+from tacit.privacy.promises.terms import PERSONS
 from tacit.report.words import (
     corrected_words,
     evaluation_words,
@@ -100,7 +102,7 @@ def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, direc
     say_row("Result", _result(summaries))
     if (told := first.get("evaluation")) is not None:
         say_row("Held back", evaluation_words(told))
-    _say_promise(summaries)
+    _say_promise(summaries, recipe)
     limits = dict.fromkeys(f"{one['what']} {one['change']}" for each in summaries for one in each["findings"])
     for label, limit in zip(["Limits", *[""] * len(limits)], limits, strict=False):
         say_row(label, limit, colour="yellow")
@@ -145,7 +147,7 @@ def _result(summaries: Sequence[Mapping[str, Any]]) -> str:
     return f"{name} {mean(values):.4g}{spread if len(values) > 1 else ''}{beside}"
 
 
-def _say_promise(summaries: Sequence[Mapping[str, Any]]) -> None:
+def _say_promise(summaries: Sequence[Mapping[str, Any]], recipe: Recipe) -> None:
     """The promise in one sentence, and what it does not include."""
     first = summaries[0]
     if first["privacy"] == "none":
@@ -157,6 +159,9 @@ def _say_promise(summaries: Sequence[Mapping[str, Any]]) -> None:
         plain_promise(epsilon, delta, whose, first["adversary"], first["adjacency"]),
         *without_trust(first["adversary"], first["epsilon_without_trust"]),
     ]
+    if recipe.client_epsilon is not None:
+        # A promise to whole clients in addition, which the run was planned to keep.
+        lines += [row["sentence"] for row in first["protection"] if row["protected"] == WHOLE_CLIENT]
     if len(summaries) > 1:
         lines.append(f"This is for each of the {len(summaries)} runs alone; together they cost more.")
     say_row("Promise", " ".join(lines), colour=_TONES[strength(epsilon, delta)[0]])
@@ -187,7 +192,8 @@ def _own_test(summary: Mapping[str, Any]) -> bool:
 def _data(first: Mapping[str, Any]) -> str:
     """Whose records; their number is left out where the promise protects it."""
     sizes, name = first["records_per_client"], first["data"]
-    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} records"
+    thing = "persons" if first["privacy"] == "record" and PERSONS in first["public"] else "records"
+    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} {thing}"
     return f"{'' if name == 'custom' else f'{name}: '}{first['clients']:,} clients{held}"
 
 

@@ -16,18 +16,21 @@ from tacit.privacy.promises.protection import NO_PROTECTION, Protection, in_word
 from tacit.privacy.promises.rounding import MOST_DIGITS, at_least, up_to
 from tacit.theory.published import Row
 
+_FEW = 5
+"""About as many points of a curve are printed."""
+
 
 def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
-    """Print a cost as a small table, with other known facts above it."""
-    table = Table(show_header=False, box=None, padding=(0, 2))
+    """Print a cost as a small table: epsilon first, then other known facts."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
-    for name, text in (facts or {}).items():
-        table.add_row(name, text)
     table.add_row(
         "epsilon",
         f"[bold green]{_number(cost.epsilon)}[/] at delta {up_to(cost.delta, MOST_DIGITS)}, {cost.adjacency}",
     )
+    for name, text in (facts or {}).items():
+        table.add_row(name, text)
     table.add_row("second opinion", f"{_number(cost.rdp_epsilon)} by Renyi divergence, which is never lower")
     table.add_row(
         "per round",
@@ -115,6 +118,7 @@ def show_protection(rows: tuple[Protection, ...]) -> None:
             f"[{style}]{in_words(row.epsilon)}[/]",
             f"[bold]{row.protected}[/], against {row.adversary}\n{row.sentence}",
         )
+    Console().print()
     Console().print(table)
 
 
@@ -138,7 +142,10 @@ def _judged(true: float, label: float) -> str:
 
 
 def _pairs(points: tuple[tuple[float, float], ...]) -> str:
-    return ", ".join(f"[dim]{x:g}:[/] {_number(y)}" for x, y in points)
+    """Some of the points, the first and the last among them; --json has all."""
+    every = max(1, round((len(points) - 1) / _FEW))
+    shown = [*points[:-1:every], points[-1]]
+    return ", ".join(f"[dim]{x:g}:[/] {_number(y)}" for x, y in shown)
 
 
 def _number(value: float) -> str:

@@ -209,7 +209,8 @@ def group_records(clients: Sequence[Hashable] | Sequence[Arrays] | Arrays, recor
     labels = as_labels(clients, "client labels")  # type: ignore[arg-type]  # any array of labels
     if labels.shape != (records,):
         raise DataError(
-            f"clients must be {records} labels, one per record, or a list of index arrays, not {labels.shape}"
+            f"clients must be {records} labels, one per record, or a list of index arrays, not an array of "
+            f"shape {labels.shape}"
         )
     codes, found = pd.factorize(labels, sort=True)
     if (codes < 0).any():

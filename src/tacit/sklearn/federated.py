@@ -82,7 +82,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             check_classification_targets(y)
             self.classes_, y = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
-                raise DataError(f"y must hold at least two classes, not one class: {self.classes_[0]!r}")
+                raise DataError(f"y must hold at least two classes, not one class: {str(self.classes_[0])!r}")
         self.clients_, positions = group(clients, len(X))
         classes = len(self.classes_) if classifies else None
         drawn = seed_and_noise(self.random_state, self.privacy != "none")

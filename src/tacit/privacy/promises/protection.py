@@ -18,6 +18,9 @@ from tacit.privacy.promises.terms import Adjacency, Adversary, Unit
 NO_PROTECTION = 20.0
 """At this epsilon and above, tables and pages say "no protection": the factor exp(epsilon) rules nothing out."""
 
+WHOLE_CLIENT = "all records of a client"
+"""What the line about whole clients says is protected."""
+
 _NO_GAIN = 1.01
 """Epsilons that differ by less than this factor are treated as equal."""
 
@@ -234,7 +237,7 @@ def _whole_client(guarantee: Guarantee, records: Sequence[int], whole: Target | 
     )
     return Protection(
         _ADVERSARIES[guarantee.adversary],
-        "all records of a client",
+        WHOLE_CLIENT,
         str(guarantee.adjacency),
         epsilon,
         delta,
