@@ -67,6 +67,8 @@ PADDED: dict[str, Callable[[], nn.Module]] = {
     "bag": lambda: _words(nn.EmbeddingBag(5, 4, padding_idx=0)),
     "function": lambda: _called(lambda x, table: F.embedding(x, table, 2)),
     "operator": lambda: _called(lambda x, table: torch.embedding(table, x, 1)),
+    "operator by its name": lambda: _called(lambda x, table: torch.ops.aten.embedding(table, x, 2)),
+    "overload": lambda: _called(lambda x, table: torch.ops.aten.embedding.default(table, x, 2)),
 }
 
 

@@ -175,9 +175,18 @@ class RunningMean(nn.Module):
         return x - self.mean
 
 
-def test_a_front_cannot_remember_records() -> None:
+class RunningLargest(RunningMean):
+    """It says nothing else of records of zeros, whatever it has seen."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.copy_(torch.maximum(self.mean, x.abs().amax(0)))
+        return x / self.mean.clamp(min=1e-6)
+
+
+@pytest.mark.parametrize("kind", [RunningMean, RunningLargest])
+def test_a_front_cannot_remember_records(kind: type[nn.Module]) -> None:
     """PyTorch cannot run it for all records at once, and one by one each changed the features of the next."""
-    remembering = nn.Sequential(RunningMean(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
+    remembering = nn.Sequential(kind(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
     with pytest.raises(RequestError, match="other features after it has seen another one"):
         model_and_records("", {}, records(), ModuleModel(remembering, trainable="head"))
 
@@ -212,6 +221,25 @@ def test_a_network_cannot_remember_records(trainable: str) -> None:
     made(keeps=False)
     with pytest.raises(RequestError, match="after it has seen"):
         made(keeps=True)
+
+
+class Largest(nn.Module):
+    """Keeps the largest number that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head, self.most = nn.Linear(6, 4), nn.Linear(4, 3), torch.ones(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        most = torch.maximum(self.most, x.detach().abs().amax())
+        self.most = most
+        said: Tensor = self.head(torch.tanh(self.inner(x / most)))
+        return said
+
+
+def test_a_network_that_remembers_only_large_numbers_is_found() -> None:
+    with pytest.raises(RequestError, match="after it has seen others"):
+        tacit.make_private(Largest(), "cross-entropy", records(), epsilon=8, seed=0)
 
 
 def test_a_loss_cannot_remember_records() -> None:

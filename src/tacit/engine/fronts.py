@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tacit.data.features import JOIN, FeatureMap, build_features
 from tacit.errors import RequestError
@@ -18,6 +19,7 @@ from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.registry import build_model
 from tacit.models.trainable import RecordByRecord, frozen_tensors, frozen_weights
+from tacit.models.trial import made_up, other_records
 
 LEARN, GIVEN = "learn", "given"
 """Values of data.features: divide features by sizes that are learned privately; take them as they are given."""
@@ -74,20 +76,30 @@ def model_and_records(
 
 def _check_fixed(features: FeatureMap, federation: Federation) -> None:
     """Refuse a front that draws random numbers or remembers other records: a record's features must be fixed."""
-    record = torch.zeros(1, *federation.feature_shape, dtype=federation.features.dtype)
+    kind, shape = federation.features.dtype, federation.feature_shape
+    before: list[tuple[Tensor, Tensor]] = []
     with torch.random.fork_rng(devices=[]):
-        once, again = features(record).nan_to_num(), features(record).nan_to_num()
-        if not torch.equal(once, again):
-            raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
-        with contextlib.suppress(Exception):
-            # Not every network takes ones.
-            features(torch.ones_like(record))
-        if not torch.equal(once, features(record).nan_to_num()):
-            raise RequestError(
-                "the network's frozen part gives a record other features after it has seen another one, so no "
-                "bound on one record can hold: keep nothing in forward, such as running means, or call "
-                "module.eval() if that switches it off"
-            )
+        for record in (one.to(kind) for one in made_up(1, shape)):
+            try:
+                once = features(record).nan_to_num()
+            except Exception:
+                if not before:
+                    raise
+                # Every network was tried on zeros; not every one takes every number.
+                continue
+            if not before and not torch.equal(once, features(record).nan_to_num()):
+                raise RequestError("the network's frozen part draws random numbers: call module.eval() first")
+            before.append((record, once))
+        for other in other_records(1, shape):
+            with contextlib.suppress(Exception):
+                features(other.to(kind))
+        for record, once in before:
+            if not torch.equal(once, features(record).nan_to_num()):
+                raise RequestError(
+                    "the network's frozen part gives a record other features after it has seen another one, so "
+                    "no bound on one record can hold: keep nothing in forward, such as running means, or call "
+                    "module.eval() if that switches it off"
+                )
 
 
 def as_given(federation: Federation) -> tuple[tuple[int, ...], str | None]:

@@ -17,7 +17,12 @@ from tacit.models.convolution import ConvolutionLayer, Geometry, HalvingMaxPool,
 from tacit.models.layers import Owners
 from tacit.models.layers_use import LinearLayer, Use, UsedOtherwiseError
 
-_REPLACED = {F.embedding: padding.embedding, torch.embedding: padding.operator}
+_REPLACED: dict[Any, Callable[..., Tensor]] = {
+    F.embedding: padding.embedding,
+    torch.embedding: padding.operator,
+    torch.ops.aten.embedding: padding.operator,
+    torch.ops.aten.embedding.default: padding.operator,
+}
 """Functions of which `torch.vmap` does not keep records apart, and what is called instead."""
 
 _METADATA = frozenset(["shape", "dtype", "device", "requires_grad", "ndim", "size", "dim", "numel"])

@@ -94,40 +94,49 @@ def check_keeps_apart(model: Model, federation: Federation, shape: Sequence[int]
 Told = Callable[..., Tensor]
 
 
+def made_up(records: int, shape: Sequence[int]) -> list[Tensor]:
+    """Made-up records: zeros, words 0 and 1, and numbers around 0; not every network takes all of them."""
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(0, 2, (records, *shape), generator=generator).float()
+    return [torch.zeros(records, *shape), words, torch.randn(records, *shape, generator=generator)]
+
+
+def other_records(records: int, shape: Sequence[int]) -> list[Tensor]:
+    """Made-up records that differ from these in every way: their mean, their largest number, their spread."""
+    return [torch.ones(records, *shape), 100 * made_up(records, shape)[-1].flip(0)]
+
+
 def _check_forgets(told: Told, shape: tuple[int, ...], name: str) -> None:
     """Refuse what says something else of a record after it has seen others."""
-    zeros, ones = torch.zeros(2, *shape), torch.ones(2, *shape)
-    try:
-        first = told(zeros)
-    except RequestError:
-        raise
-    except Exception:
-        # It does not fit, which is refused where it is used.
-        return
-    try:
-        # In a second call, what was kept in the first may not even have the right shape.
-        told(zeros)
+    before: list[tuple[Tensor, Tensor]] = []
+    for records in made_up(2, shape):
+        try:
+            before.append((records, told(records)))
+        except RequestError:
+            raise
+        except Exception:
+            # It does not fit, which is refused where it is used.
+            continue
+    for others in other_records(2, shape) if before else ():
         with contextlib.suppress(Exception):
-            # Not every network takes ones.
-            told(ones)
-        same = torch.allclose(first, told(zeros), rtol=1e-4, equal_nan=True)
-    except Exception:
-        same = False
-    if not same:
-        raise RequestError(
-            f"{name} gives a record another loss or gradient after it has seen others: "
-            "no bound on one record can hold. Keep nothing between calls in forward or the loss, such "
-            "as running means, or call module.eval() if that switches it off"
-        )
+            told(others)
+    for records, first in before:
+        try:
+            same = torch.allclose(first, told(records), rtol=1e-4, equal_nan=True)
+        except Exception:
+            # What was kept may not even have the right shape.
+            same = False
+        if not same:
+            raise RequestError(
+                f"{name} gives a record another loss or gradient after it has seen others: "
+                "no bound on one record can hold. Keep nothing between calls in forward or the loss, such "
+                "as running means, or call module.eval() if that switches it off"
+            )
 
 
 def _check_apart(told: Told, shape: tuple[int, ...], name: str) -> None:
     """Refuse what says something else of a record among others than of the same record alone."""
-    generator = torch.Generator().manual_seed(0)
-    words, numbers = (
-        torch.randint(0, 2, (3, *shape), generator=generator),
-        torch.randn(3, *shape, generator=generator),
-    )
+    _, words, numbers = made_up(3, shape)
     # Weights that a network limits itself may be within the limits at first.
     for records, factor in ((words, 1.0), (numbers, 4.0)):
         try:
