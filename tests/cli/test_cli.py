@@ -390,6 +390,7 @@ def test_a_users_own_file_is_a_data_set(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "persons.toml").write_text(re.sub(r"\[x\]\n(.+\n)*", "", persons))
     shared = inside("schema", "check", "patients.csv", "--schema=persons.toml")
     assert "3 persons have rows at several clients" in shared.stdout, shared.stderr
+    assert "3 persons have more than 8 rows at a client" in " ".join(shared.stdout.split())
     run = ["run", "--data=patients.csv", "--schema=schema.toml", "--rounds=2", "--json"]
     unconfirmed = inside(*run)
     assert unconfirmed.returncode == 2

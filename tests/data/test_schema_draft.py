@@ -498,6 +498,19 @@ class TestOverlookedPersons:
         computed = frame.assign(squared=frame.weight**2, heavy=frame.weight > 350, group=frame.weight // 100)
         assert draft_schema(computed, target="y").advice == ()
 
+    def test_rows_of_one_person_are_of_different_years(self) -> None:
+        """Where nothing stays the same, as with a firm: two rows of one firm would have one year by chance."""
+        order = self.rng.permutation(1200)
+        firm, year = np.repeat(np.arange(200) * 3, 6)[order], np.tile(np.arange(1983, 1989), 200)[order]
+        sales = self.rng.random(1200)
+        asked = draft_schema(table(["a", "b"] * 600, firm=firm, year=year, sales=sales), target="y")
+        assert asked.advice == (
+            "Hardly any two rows with the same firm have the same year. If they are rows of one person, draft "
+            "again with --person firm: as it is, the promise is to single rows.",
+        )
+        mixed = self.rng.permutation(year)
+        assert draft_schema(table(["a", "b"] * 600, firm=firm, year=mixed, sales=sales), target="y").advice == ()
+
     def test_copies_of_rows_say_nothing(self) -> None:
         copied = pd.concat([self.visited().assign(RANDREF=np.arange(1200) * 7919 % 1201)] * 2)
         assert not any("agree" in said for said in draft_schema(copied, target="y").advice)

@@ -174,15 +174,26 @@ def test_the_bound_for_the_classes_of_a_table_grows_where_there_is_little_noise(
     assert bounds[1] == pytest.approx(4 * bounds[0])
 
 
+@pytest.mark.parametrize("table", [False, True], ids=["arrays", "table"])
 @pytest.mark.parametrize("algorithm", ["noisy-mb-sgd", "noisy-local-sgd"])
-def test_the_bound_of_a_regression_follows_the_noise_and_its_steps_the_targets(algorithm: str) -> None:
+def test_the_bound_of_a_regression_follows_the_noise_and_its_steps_the_targets(
+    algorithm: str, table: bool
+) -> None:
     """A short clip norm needs less noise, and must not make the steps too short to reach the targets."""
-    recipe = Recipe(algorithm=algorithm, epsilon=4.0, target_bound=300.0)
+    cost = Schema(Predicted("cost", "regression", range=(0, 600)), (Column("x", "number", range=(0, 1)),))
+    known = {"data": "cost.csv"} if table else {"target_bound": 300.0}
+    recipe = Recipe(algorithm=algorithm, epsilon=4.0, **known)  # type: ignore[arg-type]
     clip_norms, distances, ratios = [], [], []
     for records in (20, 150, 20_000):
         zeros = torch.zeros(2 * records)
-        sizes = torch.tensor([records, records])
-        plan = make_plan(recipe, federation=tacit.Federation(zeros[:, None], zeros, sizes, torch.arange(2)))
+        federation = tacit.Federation(
+            zeros[:, None],
+            zeros,
+            torch.tensor([records, records]),
+            torch.arange(2),
+            schema=cost if table else None,
+        )
+        plan = make_plan(recipe, federation=federation)
         clip_norms.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
         distances.append(plan.algorithm.server.prospect.distance)  # type: ignore[attr-defined]
         ratios.append(outlook(plan).signal_to_noise)  # type: ignore[union-attr]
@@ -240,28 +251,31 @@ def test_old_snapshots_do_not_lead_astray() -> None:
     assert error < 0.2 * float(targets[19_200:].std())  # with a snapshot every tenth round: 19 times it
 
 
-def test_the_bound_for_a_long_tail_grows_as_noise_shrinks() -> None:
+def test_bound_and_steps_for_a_long_tail_grow_as_noise_shrinks() -> None:
     """Clipping a long tail pulls predictions to its other end; a larger bound needs more noise."""
     schema = Schema(Predicted("visits", "count", range=(0, 10), middle=0), (Column("x", "number", range=(0, 1)),))
     recipe = Recipe(algorithm="noisy-mb-sgd", data="visits.csv", epsilon=4.0)
-    bounds, ratios = [], []
-    for records, target in (
-        (30, schema.target),
-        (600, schema.target),
-        (20_000, schema.target),
-        (20_000, Predicted("v", "count", range=(0, 10))),
-    ):
-        federation = tacit.Federation(
-            features=torch.zeros(2 * records, 1),
-            targets=torch.zeros(2 * records),
-            sizes=torch.tensor([records, records]),
-            ids=torch.arange(2),
-            schema=replace(schema, target=target),
-        )
-        plan = make_plan(recipe, federation=federation)
-        bounds.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
+    bounds, distances, ratios = [], [], []
+    for records in (30, 600, 20_000):
+        for target in (schema.target, Predicted("v", "count", range=(0, 10))):
+            federation = tacit.Federation(
+                features=torch.zeros(2 * records, 1),
+                targets=torch.zeros(2 * records),
+                sizes=torch.tensor([records, records]),
+                ids=torch.arange(2),
+                schema=replace(schema, target=target),
+            )
+            plan = make_plan(recipe, federation=federation)
+            bounds.append(plan.recipe.algorithm_settings["clip_norm"])  # type: ignore[union-attr]
+            distances.append(plan.algorithm.server.prospect.distance)  # type: ignore[attr-defined]
         ratios.append(outlook(plan).signal_to_noise)  # type: ignore[union-attr]
     assert ratios[0] < 40 < 150 < ratios[1] < 500 < 2000 < ratios[2]
-    assert bounds[3] < bounds[0] < 2 * bounds[3]
-    assert bounds[1] == pytest.approx(4 * bounds[3])
-    assert bounds[2] == pytest.approx(13 * bounds[3])
+    farther = [1 + 3 * ratios[0] / 150, 4, 13]
+    assert [far / near for far, near in zip(distances[::2], distances[1::2], strict=True)] == pytest.approx(
+        farther
+    )
+    # A bound for no tail is up to 1.25 times as wide as its gradients; that of a long tail has room already.
+    wider = [farther[0], 4 / 1.25, 13 / 1.25]
+    assert [wide / one for wide, one in zip(bounds[::2], bounds[1::2], strict=True)] == pytest.approx(
+        wider, rel=0.05
+    )

@@ -33,6 +33,12 @@ NOISY = 100.0
 """Below this ratio, noise on all features of a wide table costs more than farther steps gain
 (docs/results/default-rules.md)."""
 
+LONG_TAIL = 1.6
+"""Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
+
+ROOM_FROM, MOST_ROOM = 500.0, 4.0
+"""Above this ratio, the room for a long tail grows with it, up to so many times; below `SHARP` it shrinks."""
+
 TABLE_SPREAD = 1.0
 """How far records of a table with a schema typically lie apart: less than their features are long, because ranges
 are wider than most values and categories repeat."""
@@ -126,13 +132,10 @@ def prospect(
     std *= math.sqrt(algorithm.uplink.noise_factor(dim) if kept == dim else dim / kept)
     gradients, noise = work.pace
     length, std = length * gradients, std * noise
-    distance, scores = public_guess(model, federation, federation.feature_norm, bound)
     far, lags = model.metric_name in IN_TARGETS_UNIT, algorithm.uplink.lags
-    known = Prospect(dim, rounds, length, std, distance, scores, open_ended=far, lagging=lags)
-    if federation.schema is None or federation.classes is None:
-        return known
-    apart = feature_scale(model, TABLE_SPREAD) / feature_scale(model, federation.feature_norm)
-    return replace(known, distance=distance * _reached(federation.classes, known.signal_to_noise, apart))
+    scores = typical_scores(federation)
+    known = Prospect(dim, rounds, length, std, 1.0, scores, open_ended=far, lagging=lags)
+    return replace(known, distance=_expected_distance(model, federation, bound, known.signal_to_noise))
 
 
 def _reached(classes: int, ratio: float, apart: float) -> float:
@@ -145,23 +148,52 @@ def _reached(classes: int, ratio: float, apart: float) -> float:
     return max(min(1.0, max(apart, (ratio / NOISY) ** 2)), min(ratio / SHARP, math.sqrt(classes / 2)))
 
 
-def public_guess(
-    model: Model, federation: Federation, feature_norm: float | None, bound: float
-) -> tuple[float, float]:
-    """A guess of how far a good model is from the start, and of the spread of its scores, in residuals."""
-    scale = feature_scale(model, feature_norm)
-    if federation.classes is not None:
-        if federation.schema is not None:
-            scale = min(scale, feature_scale(model, TABLE_SPREAD))
-        return CLASS_SCORES / scale, CLASS_SCORES
-    return TARGET_SCORES * typical_residual(model, federation, bound) / scale, TARGET_SCORES
+def _expected_distance(model: Model, federation: Federation, bound: float, ratio: float) -> float:
+    """D: a guess of how far a good model is from the start, at this signal-to-noise ratio."""
+    scale = feature_scale(model, federation.feature_norm)
+    if federation.classes is None:
+        return TARGET_SCORES * typical_residual(model, federation, bound, ratio) / scale
+    if federation.schema is None:
+        return CLASS_SCORES / scale
+    near = min(scale, feature_scale(model, TABLE_SPREAD))
+    apart = feature_scale(model, TABLE_SPREAD) / scale
+    return CLASS_SCORES / near * _reached(federation.classes, ratio, apart)
 
 
-def typical_residual(model: Model, federation: Federation, bound: float) -> float:
-    """A guess of how large the residuals of an untrained regression are.
+def typical_scores(federation: Federation) -> float:
+    """A guess of how far apart the scores of a good model are, in residuals."""
+    return TARGET_SCORES if federation.classes is None else CLASS_SCORES
 
-    Without a public bound on targets, the bound on gradients is taken to be as long as a typical one.
+
+def typical_residual(model: Model, federation: Federation, bound: float, ratio: float) -> float:
+    """A guess of how large the residuals of an untrained regression are, at this signal-to-noise ratio.
+
+    Without a public bound on targets, the bound on gradients is taken to be as long as a typical one. For a
+    table, half of the target's range is 1, and residuals are larger if the target has a long tail.
     """
+    if federation.schema is not None:
+        return RESIDUAL * (1 + 3 * long_tail(federation) * tail_room(ratio))
     if federation.target_bound is None:
         return bound / feature_scale(model, federation.feature_norm)
     return RESIDUAL * federation.target_bound
+
+
+def long_tail(federation: Federation) -> float:
+    """How long the tail of a table's target is, between 0 and 1, by how far it reaches from its usual value.
+
+    If the usual value is close to one end of the range, the tail at the other is long, and clipping it pulls all
+    predictions towards that end.
+    """
+    most = 0.0 if federation.schema is None else federation.schema.target.most
+    return max(0.0, most - LONG_TAIL) / (2 - LONG_TAIL)
+
+
+def tail_room(ratio: float) -> float:
+    """How much of a long tail the noise leaves room for, by the signal-to-noise ratio.
+
+    Where there is much noise, it costs more than clipping the tail; where there is little, clipping costs more.
+
+    >>> [tail_room(ratio) for ratio in (30, 150, 400, 1000, 5000)]
+    [0.2, 1.0, 1.0, 2.0, 4.0]
+    """
+    return min(1.0, ratio / SHARP) * min(max(1.0, ratio / ROOM_FROM), MOST_ROOM)

@@ -132,6 +132,11 @@ def check(
             f"{shared:,} persons have rows at several clients. Every promise is about the rows at one "
             "client: for their rows at all of them, the epsilons add up."
         )
+    if more := _with_more_rows(frame, described):
+        say(
+            f"{more:,} persons have more than {described.rows} rows at a client, and {described.rows} of them "
+            "are used. To use more, set rows in [person]: it needs no more noise."
+        )
     if copies := repeated_rows(frame, described):
         say(copies)
     if described.person is None and (overlooked := _overlooked(frame, described)):
@@ -153,6 +158,14 @@ def _overlooked(frame: pd.DataFrame, schema: Schema) -> tuple[str, str] | None:
     dates = [column.name for column in schema.columns if column.type == "date"]
     others = frame.drop(columns=[] if schema.client is None else schema.client, errors="ignore")
     return overlooked_persons([name for name in others if name not in (schema.target.column, *dates)], others)
+
+
+def _with_more_rows(frame: pd.DataFrame, schema: Schema) -> int:
+    """How many persons have more rows at one client than are used."""
+    if schema.person is None:
+        return 0
+    rows = frame.groupby([name for name in (schema.person, schema.client) if name is not None]).size()
+    return int(rows.groupby(level=0).max().gt(schema.rows).sum())
 
 
 def _in_several(frame: pd.DataFrame, person: str | None, client: str | None) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.algorithms.calibrate import Privacy
-from tacit.algorithms.prospect import NOISY, RESIDUAL, SHARP, feature_scale, public_guess
+from tacit.algorithms.prospect import NOISY, SHARP, feature_scale, long_tail, typical_residual, typical_scores
 from tacit.algorithms.registry import algorithm_entry
 from tacit.compress import Shifted, parse_compressor
 from tacit.engine.batches import mean_noise, thrifty_rate
@@ -40,16 +40,7 @@ WIDE_FROM, WIDEST = 30.0, 4.0
 """Above this signal-to-noise ratio, the bound for a table's classes grows with it, up to so many times."""
 
 NARROWEST, ROOMIEST = 0.1, 1.25
-"""The narrowest and the widest clip norm for targets of which only a bound is public, in typical gradients."""
-
-LONG_TAIL = 1.6
-"""Targets that reach farther than this from their usual value, in halves of their range, have a long tail."""
-
-ROOM_FROM, MOST_ROOM = 500.0, 4.0
-"""Above this signal-to-noise ratio, the bound for a long tail grows with the ratio, up to so many times.
-
-Below `SHARP`, where noise is what costs most, it shrinks with the ratio.
-"""
+"""The narrowest and widest clip norm of a regression, in typical gradients (a long tail has room of its own)."""
 
 COMPRESSORS = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.3", "natural")
 """Compressors to choose from, strongest first."""
@@ -117,33 +108,15 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
         return CLIP_SHARE * scale * min(max(1.0, room), WIDEST)
     if asked.federation.classes is not None or not asked.target_bound:
         return CLIP_SHARE * scale
-    if asked.federation.schema is None:
-        if isinstance(asked.model, LinearModel) and asked.model.loss.slope_bound is not None:
-            # An absolute error pulls as strongly whatever its size.
-            return CLIP_SHARE * scale * asked.model.loss.slope_bound
-        # A narrow bound pulls predictions towards the median, and a wide one brings noise.
-        room = (_signal_to_noise(asked, batch, privacy, rounds) or NOISY) / NOISY
-        return RESIDUAL * asked.target_bound * scale * min(max(NARROWEST, room), ROOMIEST)
-    # A schema scales half of a range to 1. If the usual value is close to one end, the tail at the other is long,
-    # and clipping it would pull all predictions towards that end: up to four times the bound.
-    tail = max(0.0, asked.target_bound - LONG_TAIL) / (2 - LONG_TAIL)
-    if tail == 0:
-        return CLIP_SHARE * scale / 2
-    # Where the noise is not that of records, the ratio says nothing.
-    room = tail_room(_signal_to_noise(asked, batch, privacy, rounds) or SHARP)
-    return CLIP_SHARE * scale * (1 + 3 * tail * room) / 2
-
-
-def tail_room(ratio: float) -> float:
-    """How much of a long tail the noise leaves room for, by the signal-to-noise ratio.
-
-    Where there is much noise, that of a wide bound costs more than clipping the tail; where there is little,
-    clipping costs more.
-
-    >>> [tail_room(ratio) for ratio in (30, 150, 400, 1000, 5000)]
-    [0.2, 1.0, 1.0, 2.0, 4.0]
-    """
-    return min(1.0, ratio / SHARP) * min(max(1.0, ratio / ROOM_FROM), MOST_ROOM)
+    if isinstance(asked.model, LinearModel) and asked.model.loss.slope_bound is not None:
+        # An absolute error pulls as strongly whatever its size.
+        return CLIP_SHARE * scale * asked.model.loss.slope_bound
+    # A narrow bound pulls predictions towards the median, and a wide one brings noise. Where the noise is not
+    # that of records, the ratio says nothing.
+    ratio = _signal_to_noise(asked, batch, privacy, rounds)
+    residual = typical_residual(asked.model, asked.federation, math.nan, ratio or SHARP)
+    widest = ROOMIEST + (1 - ROOMIEST) * long_tail(asked.federation)
+    return residual * scale * min(max(NARROWEST, (ratio or NOISY) / NOISY), widest)
 
 
 def _signal_to_noise(asked: Asked, batch: float | None, privacy: Privacy, rounds: int) -> float:
@@ -182,8 +155,8 @@ def _good_compressor(asked: Asked, batch: float | None, privacy: Privacy, rounds
         return str(asked.usual["compressor"])
     cohort = asked.mean_cohort or asked.federation.clients
     alone = mean_noise(asked.rate(batch), _records(asked), _releases(asked, rounds), _strictest(privacy))
-    distance, scores = public_guess(asked.model, asked.federation, asked.feature_norm, asked.gradient_bound)
-    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort * asked.shares), distance, scores)
+    scores = typical_scores(asked.federation)
+    plain = Prospect(dim, rounds, 1.0, alone / math.sqrt(cohort * asked.shares), 1.0, scores)
     for spec in COMPRESSORS if asked.shares == 1 else SUMMABLE:
         factor = Shifted(parse_compressor(spec)).noise_factor(dim)
         if replace(plain, noise_std=plain.noise_std * math.sqrt(factor)).excess() - plain.excess() <= WORTH:

@@ -129,8 +129,8 @@ def _guesses_targets(plan: Plan) -> bool:
 
 def assumed_target(plan: Plan) -> float:
     """The size of residuals that the first steps assume."""
-    work = plan.algorithm.work
-    return typical_residual(work.model, plan.federation, work.bound.norm(work.bounded))
+    work, ratio = plan.algorithm.work, prospect_of(plan).signal_to_noise
+    return typical_residual(work.model, plan.federation, work.bound.norm(work.bounded), ratio)
 
 
 def _gain_of_sums(plan: Plan) -> float | None:

@@ -2,11 +2,13 @@
 
 The promise is to a row unless the schema names persons. So a draft that overlooks them promises less than its
 reader may think. Rows of one person agree in what does not change (sex, date of birth), and rows of the next
-person do not; rows that share a measured value agree in nothing else.
+person do not; rows that share a measured value agree in nothing else. Where nothing stays the same, rows of one
+person are of different times: no two of them have the same year or visit.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +33,30 @@ AGREE, DIFFER = 0.998, 0.9
 """Pairs of rows with the same value agree in a column this often; with values that are next to each other, less
 often than that."""
 
+MOST_COMPARED = 100_000
+"""Of about so many rows, at most, times are compared: all rows of the first values."""
+
 SHARED = 2
 """In so many columns rows of one person agree, at least."""
+
+BY_CHANCE, AT_ONCE = 50, 0.02
+"""So many pairs of rows with one value would be of one time by chance, and a smaller share of that many is."""
 
 
 def overlooked_persons(names: list[str], frame: pd.DataFrame) -> tuple[str, str] | None:
     """Which of these columns seems to name persons, if any, and what to say about its rows."""
+    import pandas as pd
+
     frame = frame[[name for name in frame.columns if not holds_several(frame[name])]]
     found = {name: shared(name, frame) for name in names if name in frame.columns and _may_repeat(frame[name])}
     name = max(found, key=lambda name: len(found[name]), default="")
-    if not name or len(found[name]) < SHARED:
-        return None
-    return name, f"Rows with the same {name} agree in {briefly(found[name], most=3)}."
+    if name and len(found[name]) >= SHARED:
+        return name, f"Rows with the same {name} agree in {briefly(found[name], most=3)}."
+    times = {name: pd.factorize(frame[name])[0] for name in frame.columns if _is_whole(frame[name])}
+    for name in found:
+        if time := _told_apart_by(pd.factorize(frame[name])[0], times):
+            return name, f"Hardly any two rows with the same {name} have the same {time}."
+    return None
 
 
 def _may_repeat(column: pd.Series[Any]) -> bool:
@@ -53,7 +67,12 @@ def _may_repeat(column: pd.Series[Any]) -> bool:
     values = known.nunique()
     if not (max(FEWEST, len(known) / MOST_ROWS) < values <= len(known) - FEWEST_PAIRS):
         return False
-    return not is_number(known) or bool((known % 1 == 0).all())
+    return not is_number(known) or _is_whole(known)
+
+
+def _is_whole(column: pd.Series[Any]) -> bool:
+    """Whether it holds whole numbers."""
+    return is_number(column) and not is_truth(column) and bool((column.dropna() % 1 == 0).all())
 
 
 def shared(name: str, frame: pd.DataFrame) -> list[str]:
@@ -89,6 +108,28 @@ def shared(name: str, frame: pd.DataFrame) -> list[str]:
         and across.mean() < DIFFER
         and _is_coarser(other, name, frame)
     ]
+
+
+def _told_apart_by(codes: Vector, times: dict[str, Vector]) -> str | None:
+    """The first column of far fewer values in which rows with the same value differ, as hardly ever by chance.
+
+    Values are given by their places, and gaps by -1.
+    """
+    for name, moments in times.items():
+        values, number = int(codes.max()) + 1, int(moments.max()) + 1
+        known = (codes >= 0) & (moments >= 0) & (codes <= values * MOST_COMPARED / len(codes))
+        if not 0 < number <= values / 2 or not known.any():
+            continue
+        chance = _pairs(codes[known]) * _pairs(moments[known]) / max(1, math.comb(int(known.sum()), 2))
+        if chance >= BY_CHANCE and _pairs(codes[known] * number + moments[known]) < AT_ONCE * chance:
+            return name
+    return None
+
+
+def _pairs(places: Vector) -> int:
+    """How many pairs of rows have the same place."""
+    rows = np.unique(places, return_counts=True)[1]
+    return int((rows * (rows - 1) // 2).sum())
 
 
 def _is_coarser(other: str, name: str, frame: pd.DataFrame) -> bool:
