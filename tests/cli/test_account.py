@@ -116,6 +116,7 @@ def test_a_person_sees_tables_and_a_figure(inside: Inside, tmp_path: Path) -> No
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--group=1"], "groups must be"),
         ([*BARE, "--sampling=poisson", "--rate=0.1", "--plot=x.nothing"], "--plot x.nothing cannot be written"),
         (["account", "missing.toml"], "cannot read recipe"),
+        (["account", "state"], "state does not exist: name a run's directory, a recipe, or a silo's folder"),
         (["account", "missing.toml", "--delta=1e-5"], "--delta cannot be combined with missing.toml"),
         (["account", "."], "no ledger.jsonl"),
         (["account", "--published=soteria"], "did you mean 'soteriafl'"),

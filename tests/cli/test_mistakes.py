@@ -269,8 +269,8 @@ def test_a_comparison_names_batches_that_differ_and_the_edge_of_its_grid(here: P
     said = " ".join(done.output.split())
     assert "at the edge of the grid: the best may be beyond it" in said
     assert "Batches they differ" in said
-    assert "soteriafl-gd all" in said
-    assert "soteriafl-sgd" in said
+    assert "all (soteriafl-gd)" in said
+    assert "(soteriafl-sgd)" in said
     assert "…" not in done.output
 
 

@@ -92,6 +92,11 @@ def account(
     elif path.is_dir():
         _refuse_server(path)
         _run(path, sizes, plot, as_json)
+    elif not path.exists() and path.suffix != ".toml":
+        raise RequestError(
+            f"{path} does not exist: name a run's directory, a recipe, or a silo's folder or its state. A silo "
+            "has no state before its first run"
+        )
     else:
         _recipe(path, sizes, settings, data_dir, plot, as_json)
 

@@ -75,9 +75,10 @@ class RunProgress:
         self._bar.update(self._task, total=plan.rounds)
         ahead = outlook(plan) if self._ahead else None
         if ahead is not None:
-            # What would help is among the findings, after the run, but for what should stop a run.
-            told = ahead.sentence if ahead.verdict == "hidden" else ahead.expected
-            say_row("Outlook", told, colour=_COLOURS[ahead.verdict])
+            # What would help is among the findings, after the run.
+            hopeless = "To know now what it would take, stop and run `tacit plan`."
+            then = hopeless if ahead.verdict == "hidden" else ahead.assumed
+            say_row("Outlook", f"{ahead.expected} {then}".strip(), colour=_COLOURS[ahead.verdict])
 
     def __call__(self, rounds: int, row: HistoryRow | None) -> None:
         # Starts only after the first round: a refused request should show an error and no bar.

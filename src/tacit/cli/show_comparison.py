@@ -104,7 +104,7 @@ def show_comparison(rows: list[dict[str, Any]], directory: Path, there: str, *, 
     if "at" not in rows[0]:
         ran = [row for row in rows if row["seeds"]]
         if len({row["sampling_rate"] for row in ran}) > 1:
-            rates = ", ".join(f"{row['algorithm']} {_rate(row)}" for row in ran)
+            rates = _alike({row["algorithm"]: _rate(row) for row in ran})
             say_row("Batches", f"they differ, as shares of a client's records: {rates}", colour="yellow")
         columns.append("utility: mean squared gradient norm, smaller is better. kB: per client.")
         columns.append(_equal_bits_sentence(rows))
@@ -145,15 +145,26 @@ def without_trust(rows: Sequence[Mapping[str, Any]]) -> str:
 def _equal_bits_sentence(rows: list[dict[str, Any]]) -> str:
     if rows[0]["equal_bits"] is None:
         return "No rounds were evaluated at equal bits; --set evaluate_every=1 evaluates every round."
-    rounds = {row["algorithm"]: row["round_at_equal_bits"] for row in rows if row["seeds"]}
-    paid = ", ".join(f"{rounds} of {name}" for name, rounds in rounds.items())
+    paid = _alike({row["algorithm"]: str(row["round_at_equal_bits"]) for row in rows if row["seeds"]})
     return f"At equal bits: after {rows[0]['equal_bits'] / 8000:.1f} kB, which pays for rounds: {paid}."
+
+
+def _alike(values: Mapping[str, str]) -> str:
+    """Each value, with the names that have it.
+
+    >>> _alike({"a": "0.5", "b": "all", "c": "0.5"})
+    '0.5 (a, c), all (b)'
+    """
+    names: dict[str, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(name)
+    return ", ".join(f"{value} ({', '.join(those)})" for value, those in names.items())
 
 
 def _cells(row: dict[str, Any], metric: str) -> dict[str, str]:
     from tacit.privacy.promises.rounding import up_to
 
-    bits = row["uplink_bits_per_client"]
+    bits, bought = row["uplink_bits_per_client"], row["grad_norm_sq_mean_at_equal_bits"]
     epsilon = "" if row["epsilon"] is None else up_to(row["epsilon"])
     cells = {
         "algorithm": row["algorithm"],
@@ -166,8 +177,8 @@ def _cells(row: dict[str, Any], metric: str) -> dict[str, str]:
     else:
         cells |= {
             "utility": _number(row["grad_norm_sq_mean"], ".3g"),
-            "at equal bits": _number(row["grad_norm_sq_mean_at_equal_bits"], ".3g"),
             "kB": "" if bits is None else f"{bits / 8000:.1f}",
+            **({} if row["equal_bits"] is None else {"at equal bits": _number(bought, ".3g")}),
         }
     return cells
 

@@ -28,7 +28,7 @@ def findings(run: Run) -> list[Limit]:
     found = []
     plan, history = run.plan, run.history
     settings = {} if plan.recipe is None else plan.recipe.algorithm_settings
-    ahead = outlook(plan, of_noise=True)
+    ahead = outlook(plan)
     first, last = history[0], history[-1]
     misfits = misfit_features(run.federation) if isinstance(plan.algorithm.work.model, LinearModel) else []
     if ahead is not None:

@@ -37,25 +37,24 @@ class Outlook:
     expected: str
     """the verdict in words"""
     advice: str = ""
-    """what would have to change for a better one, and what is assumed; empty if nothing"""
+    """what would have to change for a better one; empty if nothing"""
+    assumed: str = ""
+    """what the steps take for granted, or a given step that does not suit the noise; empty if nothing"""
     with_sums: float | None = None
     """the ratio if the server saw only sums of messages; None if it does so already, or cannot"""
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with what would have to change."""
-        return f"{self.expected} {self.advice}".strip()
+        """All of it in words."""
+        return " ".join(filter(None, (self.expected, self.advice, self.assumed)))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return {**asdict(self), "sentence": self.sentence}
 
 
-def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
-    """What public numbers say about a plan; None without privacy, because there is no noise.
-
-    With `of_noise`, nothing is said of a step that does not suit the noise.
-    """
+def outlook(plan: Plan) -> Outlook | None:
+    """What public numbers say about a plan; None without privacy, because there is no noise."""
     if plan.guarantee is None:
         return None
     known = prospect_of(plan)
@@ -71,28 +70,28 @@ def outlook(plan: Plan, *, of_noise: bool = False) -> Outlook | None:
         if summed is None
         else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)} times."
     )
-    step = None if of_noise else misfit_step(plan, known)
-    assumed = _assumed(plan) + ("" if step is None else f" {step.what} {step.change}")
+    step = misfit_step(plan, known)
+    assumed = (_assumed(plan) + ("" if step is None else f" {step.what} {step.change}")).strip()
     if ratio >= clear:
         expected = f"Over {plan.rounds} rounds the signal can reach about {_two_digits(ratio)} times the noise: "
         if ratio >= sharp:
-            return Outlook(ratio, "clear", f"{expected}enough to learn from.", assumed.strip(), summed)
+            return Outlook(ratio, "clear", f"{expected}enough to learn from.", "", assumed, summed)
         expected += "enough for main effects, but noise costs accuracy."
         advice = f"Below about {_two_digits(sharp)} times, rare classes and small effects suffer most.{sums}"
-        return Outlook(ratio, "fair", expected, advice + assumed, summed)
+        return Outlook(ratio, "fair", expected, advice, assumed, summed)
     # A tenth more is the least that is worth saying.
     needs = f"{_needs(plan, max(1.1, clear / ratio))}, or a model with fewer parameters."
     if ratio >= hidden:
         reached = f"the signal reaches at most {ratio:.2g} times the noise"
         expected = f"Over {plan.rounds} rounds {reached}, which costs accuracy."
         advice = f"{_two_digits(clear)} times the noise would take {needs}{sums}"
-        return Outlook(ratio, "noisy", expected, advice + assumed, summed)
+        return Outlook(ratio, "noisy", expected, advice, assumed, summed)
     expected = (
         f"Little can be learned: even over {plan.rounds} rounds the noise is {_two_digits(1 / ratio)} times as "
         "long as the signal can be."
     )
     sums = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
-    return Outlook(ratio, "hidden", expected, f"A clear signal would take {needs}{sums}", summed)
+    return Outlook(ratio, "hidden", expected, f"A clear signal would take {needs}{sums}", "", summed)
 
 
 def prospect_of(plan: Plan) -> Prospect:
