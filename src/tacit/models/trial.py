@@ -88,6 +88,14 @@ def check_keeps_apart(model: Model, federation: Federation, shape: Sequence[int]
             return torch.stack([one.double() for one in said])
 
     _check_forgets(told, shape, type(model.module).__name__)
+    # A network that limits its own weights writes into them only beyond the limits. What else it says of such
+    # weights is not compared: recurrent layers may turn their last bits into anything.
+    try:
+        told(made_up(2, shape)[0], 4.0)
+    except RequestError:
+        raise
+    except Exception:
+        pass
     _check_apart(told, shape, type(model.module).__name__)
 
 
@@ -137,11 +145,10 @@ def _check_forgets(told: Told, shape: tuple[int, ...], name: str) -> None:
 def _check_apart(told: Told, shape: tuple[int, ...], name: str) -> None:
     """Refuse what says something else of a record among others than of the same record alone."""
     _, words, numbers = made_up(3, shape)
-    # Weights that a network limits itself may be within the limits at first.
-    for records, factor in ((words, 1.0), (numbers, 4.0)):
+    for records in (words, numbers):
         try:
-            together = told(records, factor)
-            alone = torch.cat([told(record[None], factor) for record in records], dim=1)
+            together = told(records)
+            alone = torch.cat([told(record[None]) for record in records], dim=1)
         except RequestError:
             raise
         except Exception:
