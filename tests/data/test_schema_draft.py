@@ -211,8 +211,9 @@ class TestTails:
         assert alone.columns[0].limits is None, "they tell nothing of this target"
 
     def test_without_room_for_noise_they_are_a_comment(self) -> None:
-        late = np.where(np.arange(4000) % 400 == 0, 600.0, self.rng.normal(0, 10, 4000))
-        frame = table(late + self.noise, late=late, clinic=np.arange(4000) % 500)
+        late = np.where(np.arange(400) % 200 == 0, 600.0, self.rng.normal(0, 10, 400))
+        wards = np.array([f"ward {n % 30}" for n in range(400)])
+        frame = table(late + self.noise[:400], late=late, ward=wards, clinic=np.arange(400) % 200)
         draft = draft_schema(frame, target="y")
         assert draft.schema.client == "clinic"
         assert draft.schema.columns[0].limits is None
@@ -224,7 +225,7 @@ class TestTails:
         summed = draft_schema(frame, target="y", trust="sum")
         assert summed.schema.columns[0].limits is not None
         assert len(summed.advice) == len(draft.advice) - 1
-        few = draft_schema(frame.head(300), target="y", client="clinic")
+        few = draft_schema(frame.head(200), target="y", client="clinic", trust="sum")
         assert "would need more records" in few.comments["late.range"]
         assert few.advice[-1].endswith("There are too few records to let them count.")
 
@@ -523,6 +524,14 @@ class TestRowsOfNobody:
         assert draft.advice[0].startswith("50% of the rows name no client in borough, and are left out.")
         assert "# looked at: 50% of the rows name no client" in draft.to_toml()
         assert "client.missing" in draft.schema.looked_at
+
+
+def test_a_draft_says_how_to_keep_rows_whose_gap_is_an_answer() -> None:
+    draft = draft_schema(table(["gold", None, "silver", None] * 50, age=np.arange(200) % 7), target="y")
+    assert draft.advice[0] == (
+        "50% of the rows have no target, and are left out. If a gap is an answer (none, or 0), fill these gaps "
+        "in the table to keep them."
+    )
 
 
 def test_numbers_that_were_given_out_are_no_feature() -> None:

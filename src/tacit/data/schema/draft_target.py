@@ -103,7 +103,10 @@ def rows_without(goal: Goal, comments: dict[str, str]) -> list[str]:
     comments["target.missing"] = f"looked at: {_percent(share)} of the rows have no target, and are left out"
     if share < MANY_LEFT_OUT:
         return []
-    return [f"{_percent(share)} of the rows have no target, and are left out."]
+    return [
+        f"{_percent(share)} of the rows have no target, and are left out. If a gap is an answer (none, or 0), "
+        "fill these gaps in the table to keep them."
+    ]
 
 
 def rows_of_nobody(role: str, column: str, share: float, comments: dict[str, str]) -> list[str]:

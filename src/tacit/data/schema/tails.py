@@ -15,10 +15,10 @@ import numpy as np
 from tacit.data.encode import Vector
 from tacit.data.schema.guess import nice_range, within_reach
 
-ROOMY = 330.0
+ROOMY = 40.0
 """Records over the root of clients times features, from which on noise at epsilon 4 leaves room for long tails.
 
-The signal can then be 150 times the noise, about."""
+The signal can then be 18 times the noise, about (docs/results/tables.md)."""
 
 WORTH = 0.01
 """The share of the variance that another scale or limits must tell more of, or ten over the records: more than
@@ -35,7 +35,7 @@ WIDEST, KEPT = 4.0, 0.9
 
 
 def has_room(records: int, clients: int, features: int) -> bool:
-    """Whether there are enough records that some more noise costs little, whatever they are."""
+    """Whether there are enough records that the noise on far values costs less than cutting them off."""
     return records >= ROOMY * math.sqrt(clients * features)
 
 
