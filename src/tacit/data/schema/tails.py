@@ -15,10 +15,10 @@ import numpy as np
 from tacit.data.encode import Vector
 from tacit.data.schema.guess import nice_range, within_reach
 
-ROOMY = 40.0
+ROOMY = 50.0
 """Records over the root of clients times features, from which on noise at epsilon 4 leaves room for long tails.
 
-The signal can then be 18 times the noise, about (docs/results/tables.md)."""
+The signal can then be 20 times the noise, about (docs/results/tables.md)."""
 
 WORTH = 0.01
 """The share of the variance that another scale or limits must tell more of, or ten over the records: more than
