@@ -185,6 +185,13 @@ def test_bad_requests(paths: list[str], options: dict[str, Any], message: str) -
         from_files(paths, **options)
 
 
+def test_a_mistyped_file_is_not_taken_for_another_of_its_kind(tmp_path: Path) -> None:
+    for name in ("costs.csv", "c.csv", "severity.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"cost\.csv does not exist; did you mean [^ ]*costs\.csv\?$"):
+        from_files([tmp_path / "cost.csv"], target="y")
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -174,6 +174,15 @@ def test_the_bound_for_the_classes_of_a_table_grows_where_there_is_little_noise(
     assert bounds[1] == pytest.approx(4 * bounds[0])
 
 
+def test_a_target_bound_beside_a_schema_is_refused() -> None:
+    """The range of its target says it, and a bound of one's own would do nothing."""
+    cost = Schema(Predicted("cost", "regression", range=(0, 600)), (Column("x", "number", range=(0, 1)),))
+    zeros = torch.zeros(40)
+    federation = tacit.Federation(zeros[:, None], zeros, torch.tensor([40]), torch.arange(1), schema=cost)
+    with pytest.raises(RequestError, match="change the range of"):
+        make_plan(Recipe(data="cost.csv", epsilon=4.0, target_bound=300.0), federation=federation)
+
+
 @pytest.mark.parametrize("table", [False, True], ids=["arrays", "table"])
 @pytest.mark.parametrize("algorithm", ["noisy-mb-sgd", "noisy-local-sgd"])
 def test_the_bound_of_a_regression_follows_the_noise_and_its_steps_the_targets(

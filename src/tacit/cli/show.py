@@ -16,6 +16,7 @@ from tacit.cli.say import say_row
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
+from tacit.engine.weights import BY_RECORDS
 from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.protection import WHOLE_CLIENT
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
@@ -99,10 +100,11 @@ def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, direc
         recipe: of the first of them, with every choice filled in.
         directory: where the files are.
     """
-    first = summaries[0]
+    first, several = summaries[0], len(summaries) > 1
+    which = f"seed {first['seed']}: " if several else ""
     say_row("Result", _result(summaries))
     if (told := first.get("evaluation")) is not None:
-        say_row("Held back", evaluation_words(told))
+        say_row("Held back", which + evaluation_words(told))
     _say_promise(summaries, recipe)
     limits = dict.fromkeys(f"{one['what']} {one['change']}" for each in summaries for one in each["findings"])
     for label, limit in zip(["Limits", *[""] * len(limits)], limits, strict=False):
@@ -117,9 +119,9 @@ def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, direc
     say_row("Data", _data(first))
     say_row("Chosen", _chosen(recipe, first))
     if (found := first.get("learned")) is not None:
-        say_row("Learned", learned_words(found))
+        say_row("Learned", which + learned_words(found))
     if (mended := first.get("correction")) is not None:
-        say_row("Corrected", corrected_words(mended))
+        say_row("Corrected", which + corrected_words(mended))
     by = "uncompressed" if first["compressor"] == "identity" else f"compressed by {first['compressor']}"
     each, total = first["uplink_bits_per_client"], first["uplink_bits_total"]
     say_row("Sent", f"{in_bytes(each)} per client, {in_bytes(total)} in total, {by}")
@@ -211,10 +213,14 @@ def _chosen(recipe: Recipe, first: Mapping[str, Any]) -> str:
         f"{sampling} batches" + ("" if batch is None else f" of {_records(batch)}"),
         None if bound is None else f"clip norm {bound:.3g}",
         None if bound is None or first["privacy"] == "none" else f"noise {_between(low, high, '.3g')} times that",
-        f"{recipe.weights} weights" if isinstance(recipe.weights, str) else None,
+        _weights(recipe.weights) if isinstance(recipe.weights, str) else None,
         f"step {_plain(settings['step'])}" if settings.get("step") else "steps computed from the messages",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _weights(rule: str) -> str:
+    return "weights by records" if rule == BY_RECORDS else f"{rule} weights"
 
 
 def _own_budgets(rows: list[dict[str, Any]]) -> Table:

@@ -142,10 +142,9 @@ def _judged(true: float, label: float) -> str:
 
 
 def _pairs(points: tuple[tuple[float, float], ...]) -> str:
-    """Some of the points, the first and the last among them; --json has all."""
+    """Some of the points, the last among them; --json has all."""
     every = max(1, round((len(points) - 1) / _FEW))
-    shown = [*points[:-1:every], points[-1]]
-    return ", ".join(f"[dim]{x:g}:[/] {_number(y)}" for x, y in shown)
+    return ", ".join(f"[dim]{x:g}:[/] {_number(y)}" for x, y in reversed(points[::-every]))
 
 
 def _number(value: float) -> str:

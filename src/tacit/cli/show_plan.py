@@ -63,6 +63,7 @@ def show_candidates(ranked: list[Candidate]) -> None:
 def show_needs(needs: Needs) -> None:
     """The noise that each algorithm would need, and how it depends on the batch."""
     from tacit.cli.tables import show_table
+    from tacit.engine.outlook import two_digits
     from tacit.planning.needs import Need, Refused
 
     recipe = needs.recipe
@@ -70,7 +71,7 @@ def show_needs(needs: Needs) -> None:
     rows = [
         {
             "algorithm": row.algorithm,
-            "signal to noise": "" if row.outlook is None else f"{row.outlook.signal_to_noise:.2g}",
+            "signal to noise": "" if row.outlook is None else two_digits(row.outlook.signal_to_noise),
             "noise multiplier": f"{row.noise_multiplier:.4g}",
             "noise std": f"{row.noise_std:.4g}",
             "rounds": str(row.rounds),
@@ -150,15 +151,17 @@ def _say_expected(needs: Needs) -> None:
 def show_trusts(rows: Sequence[TrustRow]) -> None:
     """What trust in others buys, at the same epsilon."""
     from tacit.cli.tables import show_table
+    from tacit.engine.outlook import two_digits
     from tacit.privacy.promises.rounding import up_to
 
+    metric = next((row.metric_name for row in rows if row.metric_name), "result")
     cells = [
         {
             "messages travel": row.travel,
             "relying on": row.relies_on,
             "noise of a mean": _short(row.noise_std) if row.refused is None else "refused",
-            "signal to noise": _short(row.signal_to_noise),
-            "result on synthetic": _short(row.predicted_metric),
+            "signal to noise": "" if row.signal_to_noise is None else two_digits(row.signal_to_noise),
+            f"{metric} on synthetic": _short(row.predicted_metric),
         }
         for row in rows
     ]

@@ -142,7 +142,7 @@ def _show(found: Verified, *, own_job: bool) -> None:
     if found.correction is not None:
         say(f"Corrected after training: {corrected_words(found.correction)}.")
     if found.evaluation is not None:
-        say(f"Evaluated on {evaluation_words(found.evaluation)} (95% bars).")
+        say(f"Evaluated on {evaluation_words(found.evaluation)}.")
     say("")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)

@@ -207,8 +207,10 @@ def existing(source: Path) -> Path:
     if source.is_dir():
         raise DataError(f"{source} is a directory, not a file")
     if not source.is_file():
-        beside = [one.name for one in source.parent.iterdir()] if source.parent.is_dir() else []
-        close = [str(source.parent / name) for name in similar_names(source.name, beside)]
+        beside = source.parent.iterdir() if source.parent.is_dir() else ()
+        # An ending alone makes no two names similar.
+        alike = [one.name for one in beside if similar_names(source.stem, [one.stem]) or one.stem == source.stem]
+        close = [str(source.parent / name) for name in similar_names(source.name, alike)]
         raise DataError(f"{source} does not exist" + (f"; did you mean {' or '.join(close)}?" if close else ""))
     return source
 

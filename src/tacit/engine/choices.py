@@ -128,9 +128,7 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(settings.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
-        target_bound=federation.schema.target.most
-        if recipe.target_bound is None and federation.schema is not None
-        else recipe.target_bound,
+        target_bound=recipe.target_bound if federation.schema is None else federation.schema.target.most,
         mean_cohort=None if who.secret else who.typical(federation.clients),
         shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),

@@ -97,11 +97,12 @@ def misfit_bound(run: Run) -> Limit | None:
         for weights in (torch.ones_like(norms), (bound / norms).clamp(max=1.0))
     )
     unfinished = float(mean.norm()) / len(targets) > UNFINISHED * math.sqrt(run.history[0].grad_norm_sq)
+    bare = federation.classes is None and federation.schema is None and federation.target_bound is None
     if unfinished and float(mean @ clipped) < ALIGNED * float(mean.norm() * clipped.norm()):
         return Limit(
             f"Clipping limits the result: the loss could fall, but gradients of norm {bound:.3g} lead elsewhere.",
-            "Leave clip_norm out if you gave it. A larger one may help, but brings more noise. For a regression "
-            "without a schema, set target_bound to a public bound.",
+            "Leave clip_norm out if you gave it. A larger one may help, but brings more noise."
+            + (" So may target_bound, a public bound on the absolute target." if bare else ""),
         )
     return None
 

@@ -68,26 +68,30 @@ def outlook(plan: Plan) -> Outlook | None:
     sums = (
         ""
         if summed is None
-        else f" If messages can be summed, --trust sum makes it about {_two_digits(summed)} times."
+        else f" If messages can be summed, --trust sum makes the signal about {two_digits(summed)} times the "
+        "noise."
     )
     step = misfit_step(plan, known)
     assumed = (_assumed(plan) + ("" if step is None else f" {step.what} {step.change}")).strip()
     if ratio >= clear:
-        expected = f"Over {plan.rounds} rounds the signal can reach about {_two_digits(ratio)} times the noise: "
+        expected = f"Over {plan.rounds} rounds the signal can reach about {two_digits(ratio)} times the noise: "
         if ratio >= sharp:
             return Outlook(ratio, "clear", f"{expected}enough to learn from.", "", assumed, summed)
         expected += "enough for main effects, but noise costs accuracy."
-        advice = f"Below about {_two_digits(sharp)} times, rare classes and small effects suffer most.{sums}"
+        advice = (
+            f"With a signal below about {two_digits(sharp)} times the noise, rare classes and small effects "
+            f"suffer most.{sums}"
+        )
         return Outlook(ratio, "fair", expected, advice, assumed, summed)
     # A tenth more is the least that is worth saying.
     needs = f"{_needs(plan, max(1.1, clear / ratio))}, or a model with fewer parameters."
     if ratio >= hidden:
         reached = f"the signal reaches at most {ratio:.2g} times the noise"
         expected = f"Over {plan.rounds} rounds {reached}, which costs accuracy."
-        advice = f"{_two_digits(clear)} times the noise would take {needs}{sums}"
+        advice = f"A signal of {two_digits(clear)} times the noise would take {needs}{sums}"
         return Outlook(ratio, "noisy", expected, advice, assumed, summed)
     expected = (
-        f"Little can be learned: even over {plan.rounds} rounds the noise is {_two_digits(1 / ratio)} times as "
+        f"Little can be learned: even over {plan.rounds} rounds the noise is {two_digits(1 / ratio)} times as "
         "long as the signal can be."
     )
     sums = "" if summed is None else f" With --trust sum the signal would be {summed:.2g} times the noise."
@@ -162,7 +166,7 @@ def _guesses_scale(plan: Plan) -> bool:
 
 def _needs(plan: Plan, times: float) -> str:
     """What would multiply the signal-to-noise ratio by `times`; noise is roughly proportional to 1/epsilon."""
-    clients, larger = plan.federation.clients, f"an epsilon {_two_digits(times)} times as large"
+    clients, larger = plan.federation.clients, f"an epsilon {two_digits(times)} times as large"
     if plan.algorithm.work.unit is Unit.CLIENT:
         alone = not plan.algorithm.trust.charges_everyone
         many = clients * (times**2 if alone else times)
@@ -170,12 +174,13 @@ def _needs(plan: Plan, times: float) -> str:
     schema = plan.federation.schema
     units = "records" if schema is None or schema.person is None else "persons"
     return (
-        f"{_two_digits(times)} times as many {units} at every client, or about {_rounded(clients * times**2)} "
+        f"{two_digits(times)} times as many {units} at every client, or about {_rounded(clients * times**2)} "
         f"clients instead of {clients}, or {larger}"
     )
 
 
-def _two_digits(number: float) -> str:
+def two_digits(number: float) -> str:
+    """An estimate, as it is printed."""
     return f"{float(f'{number:.2g}'):,g}"
 
 

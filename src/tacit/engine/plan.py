@@ -251,6 +251,11 @@ def make_plan(
     federation = weighted(recipe, federation, privacy, built.dim)
     if federation.feature_norm is None and feature_norm(recipe) is not None:
         federation = replace(federation, feature_norm=feature_norm(recipe))
+    if federation.schema is not None and recipe.target_bound is not None:
+        raise RequestError(
+            "target_bound is for targets that no schema describes: leave it out, or change the range of [target] "
+            "in the schema"
+        )
     federation = replace(federation, target_bound=recipe.target_bound or None)
     recipe = replace(recipe, clients=federation.clients)
     known = _known_settings(recipe)

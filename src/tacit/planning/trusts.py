@@ -37,6 +37,7 @@ class TrustRow:
     """how far the signal of the whole run can exceed the noise"""
     predicted_metric: float | None = None
     """metric on synthetic records of the same shape; None if that would take long"""
+    metric_name: str | None = None
     own_epsilon: float | None = None
     """what one client's messages are worth if the assumption fails"""
     refused: str | None = None
@@ -104,6 +105,7 @@ def _row(travel: str, relies_on: str, recipe: Recipe, records: Federation, tried
         noise_std=_mean_noise(plan),
         signal_to_noise=None if seen is None else seen.signal_to_noise,
         predicted_metric=metric,
+        metric_name=plan.algorithm.work.model.metric_name,
         own_epsilon=beside[0].epsilon if beside else None,
     )
 

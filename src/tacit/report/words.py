@@ -86,7 +86,7 @@ def not_covered(*, tested: bool) -> str:
 
 
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
-    """The pooled numbers of a private evaluation with their bars, on one line."""
+    """The pooled numbers of a private evaluation with their 95% bars, on one line."""
     everyone = evaluation["all"]
     found = {
         name: one
@@ -102,7 +102,7 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     hidden = [name for name, one in found.items() if one["value"] is None]
     told = [*numbers, f"noise hides {', '.join(hidden)}"] if hidden else numbers
     said = f". Error: {evaluation['error_is']}" if "error_is" in evaluation else ""
-    return f"{everyone['records']} records: {', '.join(told)}{said}"
+    return f"{everyone['records']} records, with 95% bars: {', '.join(told)}{said}"
 
 
 def _rounded_down(value: float) -> float:
