@@ -215,7 +215,7 @@ def test_seeds_repeat_a_run(inside: Inside, tmp_path: Path) -> None:
 def test_an_evaluation_is_printed_stored_and_on_the_page(inside: Inside, tmp_path: Path) -> None:
     done = inside("run", *SMALL, "--evaluate=0.3", "--set=evaluation.epsilon_share=0.5", "--out=here")
     assert done.returncode == 0, done.stderr
-    assert "137 records: accuracy" in done.stdout
+    assert "137 records, with 95% bars: accuracy" in done.stdout
     told = json.loads((tmp_path / "here" / "summary.json").read_text())["evaluation"]
     assert told["all"]["records"] == 137
     assert 0 <= told["all"]["accuracy"]["low"] <= told["all"]["accuracy"]["high"] <= 1

@@ -232,7 +232,7 @@ def test_the_officers_page_shows_it(consortium: Callable[..., Any], tmp_path: Pa
     page = tmp_path / "page.html"
     done = CliRunner().invoke(app, [str(made.directory / "server" / "certificate.json"), "--page", str(page)])
     assert done.exit_code == 0, done.output
-    assert "Evaluated on 40 records: accuracy" in done.output
+    assert "Evaluated on 40 records, with 95% bars: accuracy" in " ".join(done.output.split())
     assert "How good the model is for new records" in page.read_text()
     assert "client site-1" in page.read_text()
 

@@ -82,6 +82,23 @@ def test_what_a_constant_reaches_counts_rows_of_persons_in_their_own_unit() -> N
     assert constant.name == "always the mean"
 
 
+@pytest.mark.parametrize("most", range(61, 99, 4))
+def test_a_model_that_says_the_same_of_everyone_is_no_better_than_that(most: int) -> None:
+    """Also where the share of the most common class has no short number in single precision."""
+    features, targets = torch.zeros(120, 1), (torch.arange(120) >= most).long()
+    federation = tacit.Federation(
+        features, targets, torch.tensor([60, 60]), torch.arange(2), features, targets, classes=2
+    )
+    recipe = Recipe(algorithm="mb-sgd", data="custom", privacy="none", epsilon=None, delta=None, rounds=3)
+    recipe = replace(recipe, algorithm_settings={"step": 0.1, "sampling": "full"})
+    run = tacit.simulate(make_plan(recipe, federation=federation))
+    constant = best_constant(run)
+    assert constant is not None
+    assert constant.metric == most / 120
+    assert run.history[-1].test_metric == constant.metric
+    assert "no better than predicting" in _whats(run)
+
+
 def test_a_rising_loss_and_its_step_are_named() -> None:
     run = _run(algorithm_settings={"step": 50.0, "clip_norm": 1.0, "sampling": "full"})
     found = findings(run)

@@ -98,9 +98,11 @@ def show_comparison(rows: list[dict[str, Any]], directory: Path, there: str, *, 
     if tuned:
         for row in rows:
             say_row("Tuned", _tuned(row), colour="yellow" if row["at_the_edge"] else None)
-    columns = []
-    if (naive := next((row["naive_metric"] for row in rows if row["naive_metric"]), None)) is not None:
-        columns.append(f"{naive[1].capitalize()} has {metric_name(rows)} {naive[0]:.4g}.")
+    columns: list[str] = []
+    # Rows may have test records of their own (--at clients=5,10), and each its own constant.
+    known = [row["naive_metric"] for row in rows if row["naive_metric"]]
+    naive = {f"{what.capitalize()} has {metric_name(rows)} {value:.4g}." for value, what in known}
+    columns += naive if len(naive) == 1 else ()
     if "at" not in rows[0]:
         ran = [row for row in rows if row["seeds"]]
         if len({row["sampling_rate"] for row in ran}) > 1:

@@ -108,7 +108,7 @@ def best_constant(run: Run) -> BestConstant | None:
     test = federation.test_batch()
     targets = model.unbundled(test)[0].targets if isinstance(model, PersonModel) else test.targets
     if federation.classes is not None and model.metric_name == "accuracy":
-        share = float(torch.bincount(targets, minlength=federation.classes).max() / len(targets))
+        share = int(torch.bincount(targets, minlength=federation.classes).max()) / len(targets)
         rare, change = share >= RARE, "Try another model."
         if rare:
             change = (
