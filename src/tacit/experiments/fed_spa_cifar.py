@@ -36,8 +36,7 @@ SCHEMES = (
 def _table_2(runner: Runner, scale: Scale) -> Findings:
     # The file is not downloaded: a reproduction needs no network.
     provided("cifar-10", "cifar-10-binary.tar.gz", runner.data_dir, "the binary version of CIFAR-10")
-    # All experiments together may take twelve hours of a processor, and three seeds of this one would take four.
-    seeds, schemes = scale.trials(1, 1), list(SCHEMES)
+    seeds, schemes = scale.trials(1, 3), list(SCHEMES)
     base = {
         "data": "cifar-10",
         "rounds": scale.pick(2, ROUNDS),
