@@ -80,6 +80,16 @@ class Batch:
         return Batch(self.features[rows], self.targets[rows], counts)
 
 
+@dataclass(frozen=True)
+class Middle:
+    """Where the targets of a regression lie, as far as it was learned."""
+
+    centre: float
+    """the middle of the two quartiles"""
+    half: float | None
+    """half of their distance; None if nothing could be told of it"""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation(FederationConstructors):
     """The records of all clients. Clients may hold different numbers of records.
@@ -126,7 +136,9 @@ class Federation(FederationConstructors):
     feature_norm: float | None = None
     """A public bound on the norm of a record's features, if one is known"""
     target_bound: float | None = None
-    """A public bound on the absolute target of a regression, if one is known"""
+    """A public bound on the absolute target of a regression, if one is known; or on its distance from `middle`"""
+    middle: Middle | None = None
+    """Where the targets of a regression lie, if that was learned; linear models start there"""
     schema: Schema | None = None
     """The public description of the table that the records come from. If it names persons, a record is a person:
     a bundle of rows (`tacit.data.schema.records.bundled`)"""

@@ -22,7 +22,13 @@ from tacit.engine.audit.joint import JointStage
 from tacit.engine.audit.measured import measured
 from tacit.engine.audit.promises import Promise
 from tacit.engine.audit.release_stage import Played, ReleaseStage
-from tacit.engine.audit.releases import PlayedCorrection, PlayedEvaluation, PlayedRanges, PlayedSizes
+from tacit.engine.audit.releases import (
+    PlayedCorrection,
+    PlayedEvaluation,
+    PlayedMiddle,
+    PlayedRanges,
+    PlayedSizes,
+)
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import AuditStage, Tactic
 from tacit.engine.plan import make_plan
@@ -72,6 +78,10 @@ def sizes(target: Target = TARGET) -> ReleaseStage:
     return stage_of(PlayedSizes(target, release))
 
 
+def middle(target: Target = TARGET) -> ReleaseStage:
+    return stage_of(PlayedMiddle(target, 16))
+
+
 def correction(target: Target = TARGET) -> ReleaseStage:
     return stage_of(PlayedCorrection(target, MOMENTS))
 
@@ -93,6 +103,7 @@ STAGES: dict[str, Callable[[Target], SideStage]] = {
     **{name: lambda target, scoring=scoring: evaluation(scoring, target) for name, scoring in SCORINGS.items()},
     "ranges": ranges,
     "sizes": sizes,
+    "middle": middle,
     "correction": correction,
     "correction in a sum": correction_sum,
     "evaluation in a sum": evaluation_sum,
@@ -108,7 +119,7 @@ def test_correct_releases_pass_and_reach_far(name: str, adjacency: Adjacency) ->
     stage = STAGES[name](replace(TARGET, adjacency=adjacency))
     checks = measured(stage, 0)
     assert [check for check in checks if check.violated] == []
-    assert checks[0].measured > (0.95 if name == "ranges" else 0.7) * checks[0].promised
+    assert checks[0].measured > (0.95 if name in ("ranges", "middle") else 0.7) * checks[0].promised
 
 
 @pytest.mark.parametrize(
@@ -257,6 +268,9 @@ SABOTAGED: dict[str, tuple[Callable[[pytest.MonkeyPatch, str], None], str]] = {
     "half of the sizes' noise": (_halve, "sizes"),
     "sizes without noise": (_silence, "sizes"),
     "sizes that are not clipped": (_sizes_beyond, "sizes"),
+    "half of the targets' noise": (_halve, "middle"),
+    "targets without noise": (_silence, "middle"),
+    "targets that are not clipped": (_beyond_the_limits, "middle"),
     "half of the correction's noise": (_halve, "correction"),
     "a correction without noise": (_silence, "correction"),
     "predictions that are not clipped": (_predictions_beyond, "correction"),
@@ -286,6 +300,7 @@ def test_sabotage_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = ranges(), evaluation(scoring)
     others = {
         "sizes": sizes,
+        "middle": middle,
         "correction": correction,
         "correction in a sum": correction_sum,
         "evaluation in a sum": evaluation_sum,

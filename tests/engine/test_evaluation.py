@@ -245,7 +245,7 @@ def test_the_bound_on_a_regressions_loss_follows_from_the_range_of_its_target() 
     assert scoring_of({}, records, "absolute-regression").loss_bound == pytest.approx(0.5)
     assert scoring_of({"loss_bound": 2.0}, records).told["error_is"].endswith("above 40 count as 40")
     plain = replace(records, schema=None)
-    assert scoring_of({}, plain, target_bound=30.0).loss_bound == pytest.approx(15**2 / 2)
+    assert scoring_of({}, replace(plain, target_bound=30.0)).loss_bound == pytest.approx(15**2 / 2)
     assert scoring_of({"loss_bound": 2.0}, records, "quantile-regression").unit is None, "a pinball is no error"
     for refused in (lambda: scoring_of({}, plain), lambda: scoring_of({}, records, "quantile-regression")):
         with pytest.raises(RequestError, match=r"loss_bound is needed .*loss_bound = 0.5"):

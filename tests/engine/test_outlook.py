@@ -172,7 +172,7 @@ def test_a_good_run_is_not_nagged() -> None:
 
 def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
     recipe = replace(RECIPE, data="diabetes", algorithm="noisy-mb-sgd", epsilon=8.0, rounds=100)
-    unknown, known = make_plan(recipe), make_plan(replace(recipe, target_bound=350.0))
+    unknown, known = (make_plan(replace(recipe, target_bound=bound)) for bound in (0.0, 350.0))
     before, after = outlook(unknown), outlook(known)
     assert before is not None
     assert after is not None
@@ -239,7 +239,7 @@ def _regression(centre: float, size: float) -> Federation:
 def test_targets_that_the_steps_do_not_reach_are_named(
     centre: float, size: float, cause: str, change: str
 ) -> None:
-    recipe = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=4.0, rounds=20)
+    recipe = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=4.0, rounds=20, target_bound=0.0)
     plan = make_plan(recipe, federation=_regression(centre, size))
     ahead = outlook(plan)
     assert ahead is not None

@@ -23,7 +23,7 @@ HELP = """Attack an algorithm as its adversary could, and compare what leaks wit
 
 The recipe's algorithm runs with its own sampling, bound, noise, compressor and rounds, on worst-case records that
 the auditor chooses. Each promise is attacked by the adversary it names: a server that sees messages, or someone
-who sees sums or shuffled messages. They also see a private evaluation (--evaluate) and learned ranges or sizes.
+who sees sums or shuffled messages. They also see a private evaluation (--evaluate) and what was learned before.
 Noise, bounds and draws are measured, too. The exit code is 1 if a promise is refuted. An audit can refute a
 promise; it cannot prove one."""
 

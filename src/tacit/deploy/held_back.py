@@ -61,7 +61,7 @@ class JobEvaluation(FinalRelease):
             recipe.stream or "",
             secure_sum_of(recipe, len(job.sites)),
             job.rounds + (job.correction is not None),
-            scoring_of(asked, job.blank(), recipe.model, recipe.target_bound),
+            scoring_of(asked, job.blank(), recipe.model),
             asked["held_back"],
             coins_of(recipe),
         )

@@ -34,6 +34,7 @@ from tacit.deploy.report import Report
 from tacit.deploy.site_records import blank_records
 from tacit.engine.choices import feature_norm, with_defaults
 from tacit.engine.fronts import as_given, model_and_records, with_features
+from tacit.engine.middle import bounded_targets
 from tacit.engine.plan import Plan, algorithm_of, plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.round import broadcast, server_start
@@ -288,9 +289,8 @@ class Job:
     def blank(self) -> Federation:
         """A stand-in for the sites that holds only public facts: records of zeros, as many as the job states."""
         recipe, (_, blank) = self.recipe, self._agreed
-        blank = replace(
-            blank, name=recipe.data, feature_norm=feature_norm(recipe), target_bound=recipe.target_bound or None
-        )
+        blank = replace(blank, name=recipe.data, feature_norm=feature_norm(recipe))
+        blank = bounded_targets(recipe, blank)
         weights = recipe.weights
         if weights is None or weights == "equal":
             return blank

@@ -36,6 +36,11 @@ def check_asked(job: Job) -> None:
             f'data.features = "{LEARN}" is for simulations and estimators: silos take arrays as they are. Give '
             'the usual size of features, as data.features = "sizes:SIZE", or describe a table by a schema'
         )
+    if job.recipe.target_bound == LEARN:
+        raise RequestError(
+            f'target_bound = "{LEARN}" is for simulations and estimators: give a public bound on the absolute '
+            "target (0 for none), or describe a table by a schema"
+        )
     if job.shuffled and (job.recipe.model or "").startswith(ENTRY_POINT):
         # Building it means running it, and only silos have a policy that says what they run.
         raise RequestError(

@@ -128,13 +128,19 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
         omega=compressor.omega(model.dim) if compressor.unbiased else 0.0,
         diameter=parse_projection(settings.get("projection", "none")).diameter,
         feature_norm=feature_norm(recipe),
-        target_bound=recipe.target_bound if federation.schema is None else federation.schema.target.most,
+        target_bound=_target_bound(recipe, federation),
         mean_cohort=None if who.secret else who.typical(federation.clients),
         shares=shares,
         rate=lambda batch: sampling(batch).rate(smallest),
         disjoint_batches=lambda batch: _disjoint(federation, sampling(batch)),
         noise_std=noise_std,
     )
+
+
+def _target_bound(recipe: Recipe, federation: Federation) -> float | None:
+    if federation.schema is not None:
+        return federation.schema.target.most
+    return recipe.public_target_bound if recipe.public_target_bound is not None else federation.target_bound
 
 
 def _disjoint(federation: Federation, sampling: Sampling) -> int:

@@ -161,7 +161,7 @@ def plan_evaluation(
 ) -> PlannedEvaluation:
     """The evaluation of a recipe, or a refusal if its cost cannot be stated."""
     asked = settings_of(recipe)
-    scoring = scoring_of(asked, held, recipe.model, recipe.target_bound)
+    scoring = scoring_of(asked, held, recipe.model)
     if isinstance(privacy, str):
         return PlannedEvaluation(held, scoring, None)
     if algorithm.work.unit is not Unit.RECORD or recipe.client_epsilon is not None:
@@ -184,19 +184,16 @@ def coins_of(recipe: Recipe) -> int:
     return int(recipe.data_settings.get("seed", recipe.seed))
 
 
-def scoring_of(
-    asked: dict[str, Any], records: Federation, model: str | None = None, target_bound: float | None = None
-) -> Scoring:
+def scoring_of(asked: dict[str, Any], records: Federation, model: str | None = None) -> Scoring:
     """What is asked of every record, from the settings of an evaluation; of `records`, only what is public.
 
     Args:
         asked: the settings.
         records: those that are held back, or a stand-in for them.
         model: the name of the model; None for the usual one.
-        target_bound: a public bound on the absolute targets of a regression without a schema.
     """
     unit = _unit(records, model or default_model(records))
-    bound = asked["loss_bound"] if "loss_bound" in asked else _usual_bound(records, unit, target_bound)
+    bound = asked["loss_bound"] if "loss_bound" in asked else _usual_bound(records, unit)
     edges = _numbers("edges", asked.get("edges", EDGES))
     return Scoring(records.classes, bound, edges, _groups(asked, records), unit)
 
@@ -209,11 +206,11 @@ def _unit(records: Federation, model: str) -> TargetUnit | None:
     return TargetUnit(records.target_scale, SQUARED[model], "" if target is None else target.unit)
 
 
-def _usual_bound(records: Federation, unit: TargetUnit | None, target_bound: float | None) -> float:
+def _usual_bound(records: Federation, unit: TargetUnit | None) -> float:
     """For classifiers the usual one; for regressions the loss of a large error."""
     if records.classes is not None:
         return USUAL_LOSS_BOUND
-    half = 1.0 if records.schema is not None else target_bound
+    half = 1.0 if records.schema is not None else records.target_bound
     if unit is None or half is None:
         raise RequestError(
             "evaluation.loss_bound is needed for this regression: a public bound on a record's loss (of least "

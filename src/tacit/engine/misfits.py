@@ -71,7 +71,7 @@ def _usual(column: torch.Tensor) -> torch.Tensor:
 
 def misfit_targets(federation: Federation, assumed: float) -> list[Limit]:
     """Targets of a regression that differ little compared with their size, or with what the steps assume."""
-    if federation.classes is not None or federation.schema is not None:
+    if federation.classes is not None or federation.schema is not None or federation.middle is not None:
         return []
     targets = federation.targets.double()
     centre, spread = float(targets.mean()), float(targets.std(correction=0))

@@ -125,9 +125,9 @@ def _assumed(plan: Plan) -> str:
 
 def _guesses_targets(plan: Plan) -> bool:
     """Whether nothing public says how large the targets of a regression are."""
-    recipe, federation = plan.recipe, plan.federation
-    unknown = federation.classes is None and federation.schema is None
-    return unknown and recipe is not None and recipe.target_bound is None
+    federation = plan.federation
+    unknown = federation.classes is None and federation.schema is None and federation.target_bound is None
+    return unknown and plan.recipe is not None
 
 
 def assumed_target(plan: Plan) -> float:

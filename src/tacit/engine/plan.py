@@ -39,6 +39,7 @@ from tacit.engine.choices import (
 from tacit.engine.correction import PlannedCorrection, plan_correction
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
 from tacit.engine.fronts import model_and_records, with_features
+from tacit.engine.middle import bounded_targets, left_open, with_middle
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
 from tacit.engine.sizes import with_sizes
@@ -242,6 +243,7 @@ def make_plan(
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
     federation = load_federation(recipe, data_dir, look=look) if federation is None else federation
     recipe, federation, built = _prepared(recipe, federation, model, look=look)
+    federation = bounded_targets(recipe, federation)
     held = None
     if recipe.evaluation_settings:
         recipe = replace(recipe, evaluation_settings=settings_of(recipe))
@@ -256,7 +258,6 @@ def make_plan(
             "target_bound is for targets that no schema describes: leave it out, or change the range of [target] "
             "in the schema"
         )
-    federation = replace(federation, target_bound=recipe.target_bound or None)
     recipe = replace(recipe, clients=federation.clients)
     known = _known_settings(recipe)
 
@@ -288,6 +289,7 @@ def make_plan(
         also=_together(event for event, _ in also),
         exposed=_together(exposed for _, exposed in also),
     )
+    recipe = recipe if look else left_open(recipe)
     return replace(made, recipe=recipe, evaluation=evaluation, correction=correction)
 
 
@@ -296,7 +298,7 @@ def _prepared(
 ) -> tuple[Recipe, Federation, Model]:
     """The records as the model takes them, the model, and the recipe with what these settle."""
     if model is None:
-        recipe, federation = with_sizes(recipe, federation, look=look)
+        recipe, federation = with_middle(*with_sizes(recipe, federation, look=look), look=look)
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)
     recipe = replace(recipe, model=None if model else recipe.model or default_model(federation))
     known = _known_settings(recipe)

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import tomli_w
 
@@ -86,8 +86,9 @@ class Recipe:
     "records", "equal", or a number for each"""
     feature_norm: float | None = None
     """a public bound on the norm of a record's features, for the theory's constants"""
-    target_bound: float | None = None
-    """a public bound on the absolute target of a regression, for the theory's constants"""
+    target_bound: float | Literal["learn"] | None = None
+    """a public bound on the absolute target of a regression; or "learn", if where the targets lie is learned
+    privately (`tacit.engine.middle`). By default it is learned where that can be charged; 0 for neither"""
     settings_from: str = "defaults"
     """source of the settings that are left out: "defaults", chosen for a good model at this noise, or "theory",
     as the paper's theorems prescribe"""
@@ -143,6 +144,11 @@ class Recipe:
             raise unknown_name("settings_from", self.settings_from, ["defaults", "theory"])
         given = {name: value for name, value in self.algorithm_settings.items() if value is not None}
         object.__setattr__(self, "algorithm_settings", given)
+
+    @property
+    def public_target_bound(self) -> float | None:
+        """The bound on targets, if one was given."""
+        return self.target_bound if isinstance(self.target_bound, float) else None
 
     @property
     def memory_limit_bytes(self) -> int:

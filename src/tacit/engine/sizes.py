@@ -22,8 +22,8 @@ from tacit.noise.additive import build_noise
 from tacit.side.release import SideRelease
 from tacit.side.sizes import EXPECTED, private_sizes, sizes_release
 
-IN_UNITS_OF_FEATURES = frozenset(["step", "clip_norm", "bound_from", "projection"])
-"""Settings of algorithms that depend on the size of features: who gives one knows it."""
+IN_UNITS = frozenset(["step", "clip_norm", "bound_from", "projection"])
+"""Settings of algorithms that depend on the sizes of features and targets: who gives one knows them."""
 
 
 def with_sizes(
@@ -81,6 +81,11 @@ def _saying(recipe: Recipe, features: str) -> Recipe:
     return replace(recipe, data_settings={**recipe.data_settings, "features": features})
 
 
+def has_learned_sizes(recipe: Recipe | None) -> bool:
+    """Whether a resolved recipe learns the sizes of features."""
+    return recipe is not None and recipe.data_settings.get("features") == LEARN
+
+
 def learned_sizes(federation: Federation) -> list[float]:
     """The learned sizes of records that were charged for them: one for each feature, or one for all."""
     by = federation.features_by
@@ -101,18 +106,16 @@ def _divided(federation: Federation, release: SideRelease[tuple[float, ...]]) ->
     return federation.mapped(build_features(spec, federation.feature_shape))
 
 
-def _learns(recipe: Recipe, federation: Federation, once: bool) -> bool:
-    """Whether nothing public says how large features are, and learning it can be charged."""
+def settings_are_open(recipe: Recipe) -> bool:
+    """Whether all settings are left open that depend on the sizes of features and targets."""
+    given = bool(IN_UNITS & recipe.algorithm_settings.keys())
+    named = recipe.model is None or not recipe.model.startswith("module:")
+    return not given and named and recipe.settings_from == "defaults"
+
+
+def can_charge(recipe: Recipe, once: bool) -> bool:
+    """Whether something learned about records can be added to this promise, and is learned only once."""
     entry = algorithm_entry(recipe.algorithm)
-    described = (
-        federation.name in DATASETS
-        or federation.schema is not None
-        or federation.feature_norm is not None
-        or federation.features_by is not None
-        or recipe.feature_norm is not None
-        or bool(IN_UNITS_OF_FEATURES & recipe.algorithm_settings.keys())
-        or recipe.settings_from != "defaults"
-    )
     by_record = (
         entry.private
         and not entry.client_coins
@@ -120,6 +123,17 @@ def _learns(recipe: Recipe, federation: Federation, once: bool) -> bool:
         and recipe.privacy not in ("client", "none")
         and recipe.client_epsilon is None
     )
-    named = recipe.model is None or not recipe.model.startswith("module:")
-    seeded = once or not build_noise(recipe.noise).secret
-    return not described and by_record and named and seeded and len(federation.feature_shape) == 1
+    return by_record and (once or not build_noise(recipe.noise).secret)
+
+
+def _learns(recipe: Recipe, federation: Federation, once: bool) -> bool:
+    """Whether nothing public says how large features are, and learning it can be charged."""
+    described = (
+        federation.name in DATASETS
+        or federation.schema is not None
+        or federation.feature_norm is not None
+        or federation.features_by is not None
+        or recipe.feature_norm is not None
+    )
+    vectors = len(federation.feature_shape) == 1
+    return vectors and not described and settings_are_open(recipe) and can_charge(recipe, once)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.engine.findings import best_constant, findings
 from tacit.engine.history import MEASURED
 from tacit.engine.outlook import outlook
-from tacit.engine.sizes import learned_sizes
+from tacit.engine.sizes import has_learned_sizes, learned_sizes
 from tacit.privacy import Target
 
 if TYPE_CHECKING:
@@ -136,13 +136,15 @@ def _corrected(run: Run) -> dict[str, Any] | None:
 
 
 def _learned(run: Run) -> dict[str, Any] | None:
-    """The ranges or sizes that were learned from the records, and what that would cost alone."""
+    """The ranges, sizes or targets that were learned from the records, and what that would cost alone."""
     schema, charged, guarantee = run.federation.schema, run.federation.charged, run.guarantee
     if charged is None or guarantee is None:
         return None
     alone = replace(guarantee, events=(charged,) * len(guarantee.events)).epsilon
     if schema is None:
-        return {"epsilon_alone": alone, "sizes": learned_sizes(run.federation)}
+        middle = run.federation.middle
+        sizes = {"sizes": learned_sizes(run.federation)} if has_learned_sizes(run.plan.recipe) else {}
+        return {"epsilon_alone": alone, **sizes, **({} if middle is None else {"targets": asdict(middle)})}
     found = {column.name: column.range for column in schema.columns if column.name in schema.learned}
     if schema.target.column in schema.learned:
         found[schema.target.column] = schema.target.range

@@ -47,6 +47,8 @@ class LinearModel:
     penalty: Penalty | None = None
     """the part of the objective that no record influences"""
     smoothing: float | None = None
+    start: float = 0.0
+    """where the intercept starts; everything else starts at 0"""
 
     def __post_init__(self) -> None:
         count("features", self.features)
@@ -84,8 +86,11 @@ class LinearModel:
         return float(self.loss.slope_bound * reach**0.5)
 
     def init(self, generator: np.random.Generator) -> Tensor:
-        """Zero: a convex problem does not need a random start."""
-        return torch.zeros(self.dim)
+        """Zero, and `start` for the intercept: a convex problem does not need a random start."""
+        point = torch.zeros(self.dim)
+        if self.intercept:
+            point[-self.outputs :] = self.start
+        return point
 
     def scores(self, point: Tensor, batch: Batch) -> Tensor:
         """features @ W + b: (records, outputs)."""

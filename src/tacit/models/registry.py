@@ -7,7 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tacit.errors import RequestError, unknown_name
 from tacit.federation import Federation
 from tacit.models.cnn import cifar_cnn_model, mnist_cnn_model
 from tacit.models.linear import (
+    LinearModel,
     absolute_regression,
     least_squares,
     logistic_regression,
@@ -100,6 +101,8 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
             arguments; `trainable` says what of the network is trained (`tacit.models.trainable.fine_tuned`).
     """
     model = _of_rows(name, federation, dict(settings or {}))
+    if federation.middle is not None and isinstance(model, LinearModel):
+        model = replace(model, start=federation.middle.centre)
     return PersonModel(model) if federation.by_person else model
 
 

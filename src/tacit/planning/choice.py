@@ -251,7 +251,7 @@ def _worlds(recipe: Recipe, real: Federation) -> Iterator[Federation]:
     """Synthetic records of the same shape."""
     # Without a public norm, features are assumed to be of about 1/2 each, as in `feature_scale`.
     norm = feature_norm(recipe) or math.sqrt(math.prod(real.feature_shape)) / 2
-    return worlds_like(real, norm, seed=recipe.seed, target_bound=recipe.target_bound)
+    return worlds_like(real, norm, seed=recipe.seed, target_bound=recipe.public_target_bound)
 
 
 def _tried(candidates: Sequence[Candidate], trials: int, worlds: Sequence[Federation]) -> list[Candidate]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from tacit.engine.bound_source import check_bound_unseen
+from tacit.engine.middle import left_open, with_middle
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import with_sizes
@@ -24,13 +25,15 @@ USUAL_RECORDS = 100
 def plan_unseen(recipe: Recipe, federation: Federation) -> Plan:
     """The plan of a recipe, made without a look at a record.
 
-    Sizes of features are only charged, not learned, and a bound that only the records could tell is refused.
+    Sizes of features and the middle of targets are only charged, not learned, and a bound that only the records
+    could tell is refused.
     """
     check_bound_unseen(recipe)
     if federation.name == STAND_IN:
         federation = replace(federation, name=recipe.data)
-    recipe, federation = with_sizes(recipe, federation, look=False)
-    return make_plan(recipe, federation=federation)
+    recipe, federation = with_middle(*with_sizes(recipe, federation, look=False), look=False)
+    plan = make_plan(recipe, federation=federation)
+    return replace(plan, recipe=left_open(plan.recipe or recipe))
 
 
 def records_of_shape(*, clients: int, records: int, features: int, classes: int | None) -> Federation:

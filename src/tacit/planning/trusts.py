@@ -64,7 +64,9 @@ def what_trust_buys(
     tried = real.records * width * (real.classes or 1) <= CHEAP and not real.by_person
     # Without a public norm, features of about 1/2 each are assumed, as by the defaults.
     norm = feature_norm(recipe) or math.sqrt(width) / 2
-    made_up = synthetic_like(real, norm, seed=recipe.seed, target_bound=recipe.target_bound) if tried else real
+    made_up = (
+        synthetic_like(real, norm, seed=recipe.seed, target_bound=recipe.public_target_bound) if tried else real
+    )
     return tuple(_rows(base, recipe, made_up, tried))
 
 

@@ -139,15 +139,30 @@ def corrected_words(correction: Mapping[str, Any]) -> str:
 
 
 def learned_words(learned: dict[str, Any]) -> str:
-    """The ranges or sizes that were learned from the records, and what that would cost alone."""
+    """The ranges, sizes or targets that were learned from the records, and what that would cost alone.
+
+    >>> learned_words({"epsilon_alone": 0.5, "targets": {"centre": 210_300.0, "half": 48_000.0}})
+    'what follows, privately (alone epsilon 0.5; included above): half of the targets within 48,000 of 210,000'
+    """
     cost = f"alone epsilon {up_to(learned['epsilon_alone'], 2)}; included above"
+    found = []
     if "sizes" in learned:
         few = ", ".join(f"{size:.2g}" for size in learned["sizes"][:8]) + (
             ", ..." if len(learned["sizes"]) > 8 else ""
         )
-        return f"how large features are, privately ({cost}): about {few}"
+        found += [f"features of about {few}"]
+    if "targets" in learned:
+        centre, half = learned["targets"]["centre"], learned["targets"]["half"]
+        near = "many targets close to" if half is None else f"half of the targets within {_rounded(half, 2)} of"
+        found += [f"{near} {_rounded(centre, 3)}"]
+    if found:
+        return f"what follows, privately ({cost}): {'; '.join(found)}"
     ranges = "; ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in learned["ranges"].items())
     return f"ranges, privately ({cost}): {ranges}"
+
+
+def _rounded(number: float, digits: int) -> str:
+    return f"{float(f'{number:.{digits}g}'):,g}"
 
 
 def stated_words(stated: Sequence[str]) -> tuple[str, ...]:

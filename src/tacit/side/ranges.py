@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ ENDS = (0.02, 0.98)
 
 MARGIN = 0.1
 
+SMALLEST = 1e-9
+"""On a signed scale, numbers that are closer to 0 are hardly told apart."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -39,6 +42,8 @@ class Limits:
     lower: float
     upper: float
     logarithmic: bool = False
+    signed: bool = field(default=False, repr=False)
+    """whether the scale is logarithmic on both sides of 0"""
 
     def __post_init__(self) -> None:
         check_range(self.name, self.lower, self.upper)
@@ -48,11 +53,19 @@ class Limits:
     def to_scale(self, numbers: Numbers) -> Numbers:
         """Numbers on the scale of the search, within the limits; gaps stay NaN."""
         clipped: Numbers = np.clip(numbers, self.lower, self.upper)
+        if self.signed:
+            return np.arcsinh(clipped / SMALLEST)
         return np.log(clipped) if self.logarithmic else clipped
 
+    def inverse(self, number: float) -> float:
+        """The number at a place of the scale."""
+        if self.signed:
+            return SMALLEST * math.sinh(number)
+        return math.exp(number) if self.logarithmic else number
+
     def from_scale(self, number: float) -> float:
-        """The number itself, with three digits."""
-        return float(f"{math.exp(number) if self.logarithmic else number:.3g}")
+        """The same with three digits."""
+        return float(f"{self.inverse(number):.3g}")
 
 
 @dataclass(frozen=True)
@@ -74,15 +87,19 @@ class RangeSearch:
     high: Numbers
     complete: Numbers | None = None
     """(2 k,): about which share of the records has each number; None before the first step"""
+    ends: tuple[float, float] = ENDS
+    """the shares of the records below the two ends"""
 
     @classmethod
-    def start(cls, limits: Sequence[Limits]) -> RangeSearch:
-        """Before the first step."""
+    def start(
+        cls, limits: Sequence[Limits], ends: tuple[float, float] = ENDS, *, gaps: bool = True
+    ) -> RangeSearch:
+        """Before the first step, which is about gaps if there may be any."""
         low, high = (
             np.repeat([float(one.to_scale(np.array(getattr(one, end)))) for one in limits], 2)
             for end in ("lower", "upper")
         )
-        return cls(tuple(limits), low, high)
+        return cls(tuple(limits), low, high, None if gaps else np.ones(len(low)), ends)
 
     @property
     def dim(self) -> int:
@@ -108,7 +125,7 @@ class RangeSearch:
         if self.complete is None:
             return replace(self, complete=np.clip(means + 0.5, 0.05, 1.0))
         # Of the known numbers, a share q lies below where the balance is (q - 1/2) times their share.
-        up = means < (np.tile(ENDS, len(self.limits)) - 0.5) * self.complete
+        up = means < (np.tile(self.ends, len(self.limits)) - 0.5) * self.complete
         middle = (self.low + self.high) / 2
         return replace(self, low=np.where(up, middle, self.low), high=np.where(up, self.high, middle))
 
@@ -161,11 +178,15 @@ def private_ranges(
 
 
 def search_ranges(
-    search: RangeSearch, numbers: Numbers, federation: Federation, answer: Callable[[Tensor, int], Tensor]
+    search: RangeSearch,
+    numbers: Numbers,
+    federation: Federation,
+    answer: Callable[[Tensor, int], Tensor],
+    steps: int = STEPS,
 ) -> tuple[RangeSearch, list[Tensor]]:
     """All steps of a search: where it ends, and every step's messages, which `answer` makes of clients' sums."""
     messages = []
-    for step in range(STEPS):
+    for step in range(steps):
         messages.append(answer(range_sums(search, numbers, federation.sizes), step))
         search = search.moved((messages[-1].sum(0) / federation.records).numpy())
     return search, messages

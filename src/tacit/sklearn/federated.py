@@ -19,6 +19,7 @@ from tacit.data.schema import Schema
 from tacit.data.schema.encode import encode
 from tacit.data.schema.records import Learned
 from tacit.data.schema.values import table_values
+from tacit.engine.middle import with_middle
 from tacit.engine.ranges import learner
 from tacit.engine.recipe import Recipe
 from tacit.engine.run import Run
@@ -116,7 +117,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, seed: int, noise: str) -> Self:
         recipe = self._recipe(self.clients_, federation.sizes.tolist(), seed, noise)
-        recipe, federation = with_sizes(recipe, federation, once=True)
+        recipe, federation = with_middle(*with_sizes(recipe, federation, once=True), once=True)
         run = self._train(federation, recipe)
         self.run_, self.history_, self.guarantee_ = run, run.history.frame, run.guarantee
         self.guarantee_without_trust_ = run.calibration.without_trust

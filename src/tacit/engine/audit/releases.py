@@ -1,7 +1,7 @@
 """The releases of a recipe besides its messages, as an audit plays them.
 
-These are learned ranges or sizes, an evaluation, and a correction of the model. Only the records and the model
-are the auditor's.
+These are learned ranges, sizes or targets, an evaluation, and a correction of the model. Only the records and the
+model are the auditor's.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from tacit.engine.audit.release_stage import OpenedSums, Played, ReleaseStage
 from tacit.engine.audit.side import SideStage
 from tacit.engine.audit.stage import Tactic
 from tacit.engine.correction import correction_release, correction_total
+from tacit.engine.middle import middle_targets
 from tacit.engine.plan import Plan
 from tacit.engine.ranges import open_limits, ranges_target
 from tacit.engine.recipe import Recipe
+from tacit.engine.sizes import has_learned_sizes
 from tacit.federation import Batch, Federation
 from tacit.noise.randomness import Randomness
 from tacit.privacy.accountant.pairs import Array
 from tacit.side.correction import Moments
 from tacit.side.evaluation import evaluation_messages, evaluation_release, total_release
+from tacit.side.middle import FARTHEST as FARTHEST_TARGET
+from tacit.side.middle import middle_means, middle_release, search_middle
 from tacit.side.ranges import Limits, RangeSearch, ranges_release, search_ranges
 from tacit.side.release import NoisyMeans
 from tacit.side.scoring import Scoring
@@ -78,7 +82,7 @@ class PlayedSizes(Played):
 
     @classmethod
     def planned(cls, plan: Plan, seed: int | None) -> Self | None:
-        if plan.federation.charged is None or PlayedRanges.planned(plan, seed):
+        if plan.federation.charged is None or not has_learned_sizes(plan.recipe):
             return None
         target = ranges_target(plan.privacy)
         measured = sizes_release(plan.federation, target=target, seed=seed)
@@ -98,6 +102,40 @@ class PlayedSizes(Played):
 
     def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
         return [release.messages(size_sums(self.measured, clients))]
+
+
+@dataclass(frozen=True)
+class PlayedMiddle(Played):
+    """The search for the middle of targets. The canary lies below every threshold, its neighbour above.
+
+    All other targets lie below, too, so the answer to every threshold is the same, whatever the thresholds are.
+    """
+
+    halvings: int
+
+    name = "learned targets"
+
+    @classmethod
+    def planned(cls, plan: Plan, seed: int | None) -> Self | None:
+        if plan.federation.charged is None or plan.federation.middle is None or isinstance(plan.privacy, str):
+            return None
+        measured = middle_release(plan.federation, targets=middle_targets(plan.privacy), seed=seed)
+        assert measured is not None, "something was released"
+        return cls(measured.target, measured.releases)
+
+    def records(self, tactic: Tactic) -> tuple[Array, Array, Array]:
+        far = np.full(1, BEYOND * tactic.size * FARTHEST_TARGET)
+        return -far, far, -far
+
+    def clients(self, rows: Array, sizes: Tensor, ids: Tensor) -> Federation:
+        features = torch.from_numpy(rows)
+        return Federation(features, features[:, 0], sizes, ids)
+
+    def release(self, clients: Federation, question: str, seed: int | None) -> NoisyMeans:
+        return middle_means(clients, self.halvings, question, self.target, seed)
+
+    def messages(self, clients: Federation, rows: Array, release: Any) -> list[Tensor]:
+        return search_middle(clients, self.halvings, release.messages)[1]
 
 
 @dataclass(frozen=True)
@@ -222,7 +260,7 @@ class PlayedCorrection(Played):
         return [release.messages(self.moments.sums(model, torch.zeros(1), clients.batch()))]
 
 
-RELEASES: tuple[type[Played], ...] = (PlayedRanges, PlayedSizes, PlayedEvaluation, PlayedCorrection)
+RELEASES: tuple[type[Played], ...] = (PlayedRanges, PlayedSizes, PlayedMiddle, PlayedEvaluation, PlayedCorrection)
 """All kinds of releases, in the order in which a client makes them."""
 
 
