@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.cli.deploy import _provisioned
 from tacit.deploy.job import Job
 from tacit.engine.account import account_run
 from tacit.engine.loaded import load_run
@@ -170,3 +171,18 @@ def test_estimators_learn_it_once(random_state: int | None) -> None:
     ):
         assert estimator.fit(X, y, clients=who).score(X, y) > 0.8
         assert estimator.guarantee_.epsilon <= 2
+
+
+def test_a_deployment_on_one_machine_takes_arrays_as_they_are(tmp_path: Path) -> None:
+    """With seeded noise, too, with which a simulation would learn where targets lie."""
+    held, files = _records(2000.0, 10.0), []
+    for client in range(3):
+        own = held.client(client)
+        files.append(tmp_path / f"{client}.npz")
+        np.savez(files[-1], X=own.features.numpy(), y=own.targets.numpy())
+    recipe = replace(RECIPE, data=",".join(map(str, files)), rounds=3)
+    party, _ = _provisioned(recipe, tmp_path / "out", None, 0, None)
+    assert party.job.recipe.target_bound == 0.0
+    assert party.job.blank().target_bound is None
+    with pytest.raises(RequestError, match="give a public bound on the absolute"):
+        _provisioned(replace(recipe, target_bound="learn"), tmp_path / "other", None, 0, None)
