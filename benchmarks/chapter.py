@@ -193,6 +193,8 @@ def index(pages: Sequence[Page], results: Path, current: Set[str]) -> str:
     told = [f"In full: {len(full)} of {len(EXPERIMENTS)} experiments. Their claims: {_counted(full)}."]
     for name in (page.experiment.name for page in full if page.experiment.name in SHORTENED):
         told.append(f"Of these, {name} has only {SHORTENED[name]}; all of it would take days.")
+    hours = sum(float(page.minutes or 0) for page in full) / 60
+    told.append(f"They took {hours:.1f} hours of a processor, counting runs twice that two pages share.")
     if quick:
         told += [
             f"Run only in quick versions (one or two seeds, fewer rounds): {len(quick)} of them,",
