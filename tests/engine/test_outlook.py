@@ -185,6 +185,15 @@ def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
     assert errors[0] < 1.1 * errors[1] < 70
 
 
+def test_only_classes_can_be_rare() -> None:
+    for data, classed in (("breast-cancer", True), ("diabetes", False)):
+        ahead = outlook(make_plan(replace(RECIPE, data=data, clients=2, epsilon=8.0)))
+        assert ahead is not None
+        assert ahead.verdict == "fair"
+        assert "small effects suffer most" in ahead.advice
+        assert ("rare classes" in ahead.advice) is classed
+
+
 def test_features_of_an_unknown_size_are_named_before_and_after() -> None:
     """Columns in the thousands: the step sizes assume about 1, and the run says so both times."""
     recipe = replace(RECIPE, clients=3, epsilon=8.0, rounds=100, data_settings={"features": "given"})
