@@ -144,6 +144,26 @@ def test_a_result_is_compared_with_a_constant_and_what_noise_hides_is_named() ->
     assert "not shown: AUC." in page
 
 
+def test_persons_are_counted_as_persons() -> None:
+    bar = {"value": 0.8, "low": 0.7, "high": 0.9}
+    told = {"records": 50, "accuracy": bar, "groups": {}, "reliability": []}
+    evaluation = {"epsilon_alone": 0.3, "loss_bound": 4.0, "all": told, "clients": {}}
+    for units, others in (("persons", "records"), ("records", "persons")):
+        page = checked(run_page([summary(counted=units, evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
+        for said in ("100 test {}:", "other test {}.", "<dt>{} per client", "Measured on 50 {} that"):
+            assert said.format(units) in page
+            assert said.format(others) not in page
+
+
+def test_learned_ranges_are_not_among_what_is_public() -> None:
+    learned = {"epsilon_alone": 0.8, "ranges": {"dose": [1.0, 2.0]}}
+    for changes, said in (
+        ({}, "columns, ranges, "),
+        ({"learned": learned}, "ranges (not those that were learned)"),
+    ):
+        assert said in checked(run_page([summary(schema=True, **changes)], [rows(1.0, 0.5)], REPEAT))
+
+
 def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
     page = checked(run_page([summary(not_covered=["test_metric"])], [rows(1.0, 0.5)], REPEAT))
     assert "The test records belong to the clients" in page

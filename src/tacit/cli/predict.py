@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.say import print_data, printable
+
 HELP = """Predict for the rows of a table with the model of a finished run. Predictions cost no privacy.
 
 The table needs the columns of the run's schema, in any order; gaps and unknown categories are fine."""
@@ -43,10 +45,10 @@ def predict(
         for name, column in zip(loaded.classes, loaded.predict_proba(rows).T, strict=True):
             found[f"probability of {name}"] = column.round(6)
     if coefficients:
-        typer.echo(loaded.coefficients.to_string(float_format="%.4g"), err=True)
+        typer.echo(printable(loaded.coefficients.to_string(float_format="%.4g")), err=True)
     text = found.to_csv(index=False)
     if out is None:
-        print(text, end="")
+        print_data(text)
         return
     write_atomically(out, text.encode())
     typer.echo(f"{len(found)} predictions in {out}", err=True)

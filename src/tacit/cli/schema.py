@@ -9,7 +9,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli.options import flowing
-from tacit.cli.say import say
+from tacit.cli.say import print_data, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def draft(
     said = {"target": target, "client": client, "person": person, "task": task}
     found = draft_schema(frame, **said, leave_out=leave_out or (), trust=trust)
     if out is None:
-        print(found.to_toml(), end="")
+        print_data(found.to_toml())
         return
     write_atomically(out, found.to_toml().encode())
     schema = found.schema

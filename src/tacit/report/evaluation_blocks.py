@@ -24,8 +24,11 @@ EvaluationResult = Mapping[str, Any]
 """An evaluation as plain data: what a summary has under `evaluation`."""
 
 
-def evaluation_blocks(evaluation: EvaluationResult) -> list[Block]:
-    """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
+def evaluation_blocks(evaluation: EvaluationResult, units: str = "records") -> list[Block]:
+    """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities.
+
+    units: "records", or "persons" if a record is a person.
+    """
     pooled, clients = evaluation["all"], evaluation["clients"]
     cost = evaluation.get("epsilon_alone")
     left_out = evaluation.get("left_out")
@@ -40,7 +43,7 @@ def evaluation_blocks(evaluation: EvaluationResult) -> list[Block]:
         else f"{sent}. The promise above covers it; alone it would cost epsilon = {up_to(cost)}."
     )
     intro = (
-        f"Measured on {pooled['records']:,} records that the clients held back from training. {paid} Bars are "
+        f"Measured on {pooled['records']:,} {units} that the clients held back from training. {paid} Bars are "
         "95% intervals for noise and sampling together. Where noise hides a number, its bar spans all that is "
         "possible."
     )

@@ -35,6 +35,7 @@ from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 from tacit.privacy.promises.guarantee import against
+from tacit.privacy.promises.terms import PERSONS
 
 _LOG = logging.getLogger("tacit.deploy.parties")
 LOOK_SECONDS = 1.0
@@ -131,7 +132,8 @@ def run_silo(party: PartyFolder, records: Federation | OpenTable, say: Callable[
         terms = silo.terms
         say(f"{site}: job {party.job.digest}")
         noise = f"noise multiplier {terms.noise_multiplier:.4g}"
-        say(f"{site}: {terms.records} records, {noise}, {terms.planned} rounds")
+        what = "persons" if PERSONS in terms.public else "records"
+        say(f"{site}: {terms.records} {what}, {noise}, {terms.planned} rounds")
         if party.job.summed:
             trust = party.job.algorithm.trust
             say(
