@@ -7,6 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -200,6 +202,26 @@ def test_a_check_asks_about_persons_that_a_schema_overlooks(here: Path) -> None:
     said = " ".join(_call("schema", "check", "table.csv", "schema.toml").stdout.split())
     assert "Rows with the same RANDREF agree in sex" in said
     assert 'add [person] with column = "RANDREF": without it, the promise is to single rows.' in said
+
+
+def test_predictions_say_which_columns_seem_to_be_others(here: Path) -> None:
+    """No row is refused, so a column in another unit would be predicted from without a word."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"height": rng.normal(170, 9, 120).round(), "site": rng.choice(["a", "b"], 120)})
+    frame["tall"] = np.where(frame["height"] > 170, "yes", "no")
+    frame.to_csv("cm.csv", index=False)
+    frame.assign(height=frame["height"] / 100).to_csv("m.csv", index=False)
+    schema = '[target]\ncolumn = "tall"\ntask = "binary"\nclasses = ["no", "yes"]\n[client]\ncolumn = "site"\n'
+    Path("s.toml").write_text(f'{schema}[columns.height]\ntype = "number"\nunit = "cm"\nrange = [120, 220]\n')
+    words = ["run", "--data", "cm.csv", "--schema", "s.toml", "--epsilon", "4", "--rounds", "2", "--out", "run"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for table, doubted in (("cm.csv", False), ("m.csv", True)):
+        done = CliRunner().invoke(app, ["predict", "run", table])
+        assert done.exit_code == 0
+        assert (
+            "most values lie outside its public range, 120 to 220 cm" in " ".join(done.stderr.split())
+        ) is doubted
+        assert len(done.stdout.splitlines()) == 121
 
 
 def test_predictions_without_a_schema_take_numbers_of_the_right_number(here: Path) -> None:

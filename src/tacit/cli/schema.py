@@ -108,6 +108,7 @@ def check(
     """Check a table against a schema."""
     from tacit.data.files import read_table
     from tacit.data.schema import Schema
+    from tacit.data.schema.doubts import doubts
     from tacit.data.schema.records import TableSource, federate
     from tacit.data.schema.values import repeated_rows
     from tacit.errors import RequestError
@@ -137,6 +138,8 @@ def check(
             f"{more:,} persons have more than {described.rows} rows at a client, and {described.rows} of them "
             "are used. To use more, set rows in [person]: it needs no more noise."
         )
+    for doubt in doubts(frame, described):
+        say(doubt)
     if copies := repeated_rows(frame, described):
         say(copies)
     if described.person is None and (overlooked := _overlooked(frame, described)):
