@@ -195,6 +195,18 @@ def test_a_schema_may_follow_its_table(here: Path) -> None:
     assert "two schemas" in _refused("schema", "check", "table.csv", "schema.toml", "--schema=schema.toml")
 
 
+def test_a_check_says_that_other_takes_every_word_and_looks_at_used_rows_only(here: Path) -> None:
+    (here / "table.csv").write_text("age,sex,ill\n" + "30,male,yes\n40,female,no\n" * 20 + "unknown,male,\n")
+    target = '[target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\nmissing = "leave-out"\n'
+    sex = '[columns.sex]\ntype = "category"\ncategories = ["f", "m"]\nother = true\n'
+    age = '[columns.age]\ntype = "number"\nrange = [0, 100]\n'
+    (here / "schema.toml").write_text(f"{target}{sex}{age}")
+    checked = _call("schema", "check", "table.csv", "schema.toml")
+    assert checked.exit_code == 0, checked.output
+    said = " ".join(checked.stdout.split())
+    assert "No value of column 'sex' is one of its categories; 'male' and such are other." in said
+
+
 def test_a_check_asks_about_persons_that_a_schema_overlooks(here: Path) -> None:
     rows = [f"{n % 90},{'fm'[n % 90 % 2]},{n % 90 // 5},{n // 7},{'yes' if n % 3 else 'no'}" for n in range(270)]
     (here / "table.csv").write_text("\n".join(["RANDREF,sex,region,pulse,ill", *rows]) + "\n")

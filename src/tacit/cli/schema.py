@@ -110,7 +110,7 @@ def check(
     from tacit.data.schema import Schema
     from tacit.data.schema.doubts import doubts
     from tacit.data.schema.records import TableSource, federate
-    from tacit.data.schema.values import repeated_rows
+    from tacit.data.schema.values import repeated_rows, usable_rows
     from tacit.errors import RequestError
 
     if after is not None and schema is not None:
@@ -138,7 +138,7 @@ def check(
             f"{more:,} persons have more than {described.rows} rows at a client, and {described.rows} of them "
             "are used. To use more, set rows in [person]: it needs no more noise."
         )
-    for doubt in doubts(frame, described):
+    for doubt in doubts(usable_rows(frame, described, str(table)), described):
         say(doubt)
     if copies := repeated_rows(frame, described):
         say(copies)

@@ -78,7 +78,7 @@ def silo(
 def check_records(party: PartyFolder, data: str, target: str | None, prepared: bool) -> None:
     """Check records against the job, its schema and the silo's policy; nothing is sent or written."""
     from tacit.data.schema.doubts import doubts
-    from tacit.data.schema.values import repeated_rows
+    from tacit.data.schema.values import repeated_rows, usable_rows
     from tacit.deploy.guard import admit
     from tacit.deploy.policy import Policy
     from tacit.deploy.records import own_records, own_table
@@ -99,7 +99,7 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     if schema is None:
         return
     table = own_table(data)
-    for doubt in doubts(table, schema):
+    for doubt in doubts(usable_rows(table, schema, data), schema):
         say(doubt)
     if copies := repeated_rows(table, schema):
         say(copies)
