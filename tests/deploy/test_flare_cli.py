@@ -102,6 +102,7 @@ def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeyp
     made = CliRunner().invoke(app, ["provision", "consortium.toml"])
     assert made.exit_code == 0, made.output
     assert "schema " in made.stdout
+    assert "holds back 20% of the rows of every silo" in " ".join(made.stdout.split())
     checked = CliRunner().invoke(app, ["silo", "heart/lyon", "--data", "own.csv", "--check"])
     assert checked.exit_code == 0, checked.output
     assert "40 records" in checked.stdout

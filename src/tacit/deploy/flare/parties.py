@@ -197,7 +197,11 @@ def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[st
 
 
 def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
+    """Answers, and says what was answered. A refusal that is repeated, round by round, is said once."""
+    refused: Code | None = None
+
     def answer(request: bytes) -> bytes:
+        nonlocal refused
         frame = answerer.step(request)
         # The console may be closed or the disk full; the answer must be sent anyway.
         with contextlib.suppress(MessageError, OSError):
@@ -206,8 +210,9 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
                 say(f"{reply.site}: certificate written for run {reply.run}")
             elif reply.body.startswith(b'{"heads"'):
                 say(f"{reply.site}: told the server which ledger heads it has witnessed")
-            else:
+            elif reply.code is Code.OK or reply.code is not refused:
                 say(f"{reply.site}: round {reply.round}: {reply.code}, {len(reply.body)} bytes")
+            refused = None if reply.code is Code.OK else reply.code
         return frame
 
     return answer
