@@ -39,7 +39,7 @@ def provision(
         say("part of the job; a silo checks its table with tacit silo . --data FILE --check", first="  ")
     if consortium.job.schema is not None and (share := consortium.job.schema.test_share):
         say(
-            f"[test] of the schema holds back {share:.0%} of the rows of every silo, on which a deployment measures "
-            "nothing: set share = 0 to train on all rows."
+            f"[test] of the schema holds back {share:.0%} of the rows of every silo, on which a deployment "
+            "measures nothing: set share = 0 to train on all rows."
         )
     say("All parties should compare this digest. It covers the keys that sign certificates.")

@@ -189,10 +189,10 @@ def _codes(
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
         # Whoever holds the table often cannot change the schema, on which others have agreed.
-        other = ", or sets other = true" if setting == "categories" else ""
+        remedy = ", or sets other = true" if setting == "categories" else ""
         raise DataError(
             f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}. Write it as "
-            f"one of them, or agree on a schema that lists it{other}"
+            f"one of them, or agree on a schema that lists it{remedy}"
         )
     values: Vector = table[codes]
     return values
