@@ -228,6 +228,13 @@ def test_a_comparison_page_shows_evaluations_and_a_run_page_what_was_learned() -
     page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[]))
     assert "How good it is for new records" in page
     assert page.count("AUC") >= 1
+    assert "mean loss" in page.partition("How good it is for new records")[2].partition("What was sent")[0]
+    # A regression's error stands for its loss, in a unit that people know.
+    told = {"all": {"records": 50, "error": bar, "loss": bar}, "clients": {}, "error_is": "in days"}
+    entries = [(name, [summary(evaluation=told)], [rows(1.0, 0.5)]) for name in ("a", "b")]
+    page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[]))
+    assert "error: in days" in page
+    assert "mean loss" not in page.partition("How good it is for new records")[2].partition("What was sent")[0]
     learned = {"epsilon_alone": 0.3, "ranges": {EVIL: [0.0, 5.0]}}
     page = checked(run_page([summary(learned=learned)], [rows(1.0, 0.5)], REPEAT))
     assert "alone epsilon 0.3; included above" in page

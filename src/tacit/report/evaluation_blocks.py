@@ -86,10 +86,12 @@ def compared_blocks(evaluations: Sequence[tuple[str, EvaluationResult]]) -> list
     )
     pooled = [(label, evaluation["all"]) for label, evaluation in evaluations]
     charts = []
-    for name in (name for name in NAMES if all(name in own for _, own in pooled)):
+    for name in (name for name in NAMES if all(name in _shown(own) for _, own in pooled)):
         bars = [_interval(label, own[name]) for label, own in pooled]
         charts.append((interval_chart(bars, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]))
-    return [Paragraph((intro,)), Charts(tuple(charts))]
+    errors = dict.fromkeys(evaluation["error_is"] for _, evaluation in evaluations if "error_is" in evaluation)
+    meaning = [Paragraph(tuple(f"error: {what}" for what in errors))] if errors else []
+    return [Paragraph((intro,)), Charts(tuple(charts)), *meaning]
 
 
 def _shown(own: EvaluationResult) -> list[str]:
