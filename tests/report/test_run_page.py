@@ -155,6 +155,17 @@ def test_persons_are_counted_as_persons() -> None:
             assert said.format(others) not in page
 
 
+def test_the_gap_between_two_groups_is_told_once() -> None:
+    bar = {"value": 0.1, "low": -0.1, "high": 0.2}
+    for names, gap, lines in ((["f", "m"], "gap to m", 1), (["f", "m", "x"], "gap to all others", 3)):
+        groups = {name: {"accuracy": bar, "accuracy_gap": bar} for name in names}
+        told = {"records": 50, "accuracy": bar, "groups": groups, "reliability": []}
+        evaluation = {"epsilon_alone": 0.3, "loss_bound": 4.0, "all": told, "clients": {}}
+        page = checked(run_page([summary(evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
+        assert gap in page
+        assert page.count("no difference can be seen") == lines
+
+
 def test_learned_ranges_are_not_among_what_is_public() -> None:
     learned = {"epsilon_alone": 0.8, "ranges": {"dose": [1.0, 2.0]}}
     for changes, said in (

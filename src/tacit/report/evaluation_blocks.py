@@ -119,7 +119,8 @@ def _group_charts(groups: Mapping[str, EvaluationResult], asked: Sequence[str]) 
 
 def _gaps(groups: Mapping[str, EvaluationResult]) -> SortableTable:
     rows = []
-    for group, own in groups.items():
+    # Of two groups, one has the gap of the other turned round: two estimates of it would contradict each other.
+    for group, own in list(groups.items())[: 1 if len(groups) == 2 else None]:
         for key, gap in own.items():
             name, is_gap, _ = key.partition("_gap")
             if not is_gap or name not in _shown(own):
@@ -127,7 +128,8 @@ def _gaps(groups: Mapping[str, EvaluationResult]) -> SortableTable:
             low, high = gap["low"], gap["high"]
             verdict = "no difference can be seen" if low <= 0 <= high else "higher" if low > 0 else "lower"
             rows.append((group, NAMES[name], gap["value"], low, high, verdict))
-    columns = ("group", "quantity", "gap to all others", "at least", "at most", "in words")
+    others = "gap to all others" if len(groups) > 2 else f"gap to {list(groups)[-1]}"
+    columns = ("group", "quantity", others, "at least", "at most", "in words")
     return SortableTable("gaps between groups, with 95% bars", columns, tuple(sorted(rows)))
 
 
