@@ -26,6 +26,7 @@ from tacit.privacy.promises.terms import RECORD_COUNTS
 if TYPE_CHECKING:
     from tacit.data.features import FeatureMap
     from tacit.data.schema import Schema
+    from tacit.side.middle import Middle
 
 
 _ALIGNMENT_BYTES = 64
@@ -78,16 +79,6 @@ class Batch:
         """A batch of the records at `rows`, listed client after client, `counts[c]` of them for client c."""
         rows = rows.to(self.features.device)
         return Batch(self.features[rows], self.targets[rows], counts)
-
-
-@dataclass(frozen=True)
-class Middle:
-    """Where the targets of a regression lie, as far as it was learned."""
-
-    centre: float
-    """the middle of the two quartiles"""
-    half: float | None
-    """half of their distance; None if nothing could be told of it"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,6 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -193,6 +195,18 @@ def test_a_schema_may_follow_its_table(here: Path) -> None:
     assert "two schemas" in _refused("schema", "check", "table.csv", "schema.toml", "--schema=schema.toml")
 
 
+def test_a_check_says_that_other_takes_every_word_and_looks_at_used_rows_only(here: Path) -> None:
+    (here / "table.csv").write_text("age,sex,ill\n" + "30,male,yes\n40,female,no\n" * 20 + "unknown,male,\n")
+    target = '[target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\nmissing = "leave-out"\n'
+    sex = '[columns.sex]\ntype = "category"\ncategories = ["f", "m"]\nother = true\n'
+    age = '[columns.age]\ntype = "number"\nrange = [0, 100]\n'
+    (here / "schema.toml").write_text(f"{target}{sex}{age}")
+    checked = _call("schema", "check", "table.csv", "schema.toml")
+    assert checked.exit_code == 0, checked.output
+    said = " ".join(checked.stdout.split())
+    assert "No value of column 'sex' is one of its categories; 'male' and such are other." in said
+
+
 def test_a_check_asks_about_persons_that_a_schema_overlooks(here: Path) -> None:
     rows = [f"{n % 90},{'fm'[n % 90 % 2]},{n % 90 // 5},{n // 7},{'yes' if n % 3 else 'no'}" for n in range(270)]
     (here / "table.csv").write_text("\n".join(["RANDREF,sex,region,pulse,ill", *rows]) + "\n")
@@ -200,6 +214,26 @@ def test_a_check_asks_about_persons_that_a_schema_overlooks(here: Path) -> None:
     said = " ".join(_call("schema", "check", "table.csv", "schema.toml").stdout.split())
     assert "Rows with the same RANDREF agree in sex" in said
     assert 'add [person] with column = "RANDREF": without it, the promise is to single rows.' in said
+
+
+def test_predictions_say_which_columns_seem_to_be_others(here: Path) -> None:
+    """No row is refused, so a column in another unit would be predicted from without a word."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"height": rng.normal(170, 9, 120).round(), "site": rng.choice(["a", "b"], 120)})
+    frame["tall"] = np.where(frame["height"] > 170, "yes", "no")
+    frame.to_csv("cm.csv", index=False)
+    frame.assign(height=frame["height"] / 100).to_csv("m.csv", index=False)
+    schema = '[target]\ncolumn = "tall"\ntask = "binary"\nclasses = ["no", "yes"]\n[client]\ncolumn = "site"\n'
+    Path("s.toml").write_text(f'{schema}[columns.height]\ntype = "number"\nunit = "cm"\nrange = [120, 220]\n')
+    words = ["run", "--data", "cm.csv", "--schema", "s.toml", "--epsilon", "4", "--rounds", "2", "--out", "run"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for table, doubted in (("cm.csv", False), ("m.csv", True)):
+        done = CliRunner().invoke(app, ["predict", "run", table])
+        assert done.exit_code == 0
+        assert (
+            "most values lie outside its public range, 120 to 220 cm" in " ".join(done.stderr.split())
+        ) is doubted
+        assert len(done.stdout.splitlines()) == 121
 
 
 def test_predictions_without_a_schema_take_numbers_of_the_right_number(here: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from tacit.data.frames import read_csv
 from tacit.data.schema import Column, Predicted, Schema, draft_schema, feature_names
+from tacit.data.schema.doubts import doubts
 from tacit.data.schema.encode import encode, scale, terms
 from tacit.data.schema.records import TableSource, bundled, federate
 from tacit.data.schema.values import table_values
@@ -200,10 +201,15 @@ class TestPersons:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"ward": ["c", "a", "d"]}, "heart.csv: column 'ward' holds 'd', which is not among its categories: a, b, c"),
+    ({"ward": ["c", "a", "d"]}, "a, b, c. Write it as one of them, or agree on a schema that .* other = true"),
     ({"ill": ["yes", "no", "maybe"]}, "target 'ill' holds 'maybe', which is not among its classes: no, yes"),
     ({"sex": ["m", None, "f"]}, "column 'sex' has a gap, first in row 2"),
     ({"ill": ["yes", None, "no"]}, r"target 'ill' has a gap, first in row 2.*leave-out"),
     ({"age": ["old", 3, 4]}, "column 'age' must hold numbers, but row 1 holds 'old'"),
+    (
+        {"age": ["1,5", 3, 4]},
+        "column 'age' must hold numbers, but row 1 holds '1,5': write decimals with",
+    ),
     ({"dose": [np.inf, 3, 4]}, "column 'dose' has a gap, first in row 1"),
     ({"dose": [1000, 1500, 3]}, "column 'dose': most values lie outside its public range, 1 to 100 mg. Is it in"),
     ({"seen": ["1.2.2020", "2020-01-01", "2020-01-01"]}, "column 'seen' must hold dates .* but row 1 holds"),
@@ -224,8 +230,37 @@ def test_what_the_schema_does_not_describe_is_refused_by_name(columns: dict[str,
 
 
 def test_missing_columns_and_empty_tables() -> None:
-    with pytest.raises(DataError, match=r"heart.csv has no column 'dose'"):
+    with pytest.raises(DataError, match=r"heart.csv has no column 'dose'; it has"):
         of(TABLE.drop(columns="dose"))
+    with pytest.raises(DataError, match=r"heart.csv has no column 'dose'; did you mean 'Dose'\? It has"):
+        of(TABLE.rename(columns={"dose": "Dose"}))
+
+
+def test_columns_that_would_pass_unnoticed_are_doubted() -> None:
+    """Predictions take any word as a gap, and "other" takes any word, also in training."""
+    schema = replace(
+        HEART, columns=(*HEART.columns[:2], replace(HEART.columns[2], other=True), *HEART.columns[3:])
+    )
+    strange = TABLE.assign(
+        dose=[5000, None, 7000],
+        ward=["w1", None, "w2"],
+        sex=["male", "f", "female"],
+        seen=["1.2.2020", None, "x"],
+    )
+    for one in (HEART, schema):
+        assert doubts(TABLE, one) == []
+    _, *others = doubts(strange, schema)
+    assert doubts(strange, HEART)[0] == (
+        "Column 'dose': most values lie outside its public range, 1 to 100 mg. Is it in another unit? Convert it."
+    )
+    assert others == [
+        "No value of column 'ward' is one of its categories; 'w1' and such are other.",
+        "Most values of column 'sex' are not its categories, such as 'male': they count as gaps.",
+        "Most values of column 'seen' are no dates (ISO 8601, such as 2024-05-31), such as '1.2.2020': they "
+        "count as gaps.",
+    ]
+    # Gaps are no reason to doubt, nor is a single strange value.
+    assert doubts(TABLE.assign(ward=None, sex=["f", "m", "?"], dose=[10.0, 1, 1e9]), schema) == []
     with pytest.raises(DataError, match=r"heart.csv holds no records"):
         of(TABLE.head(0))
     with pytest.raises(DataError, match="holds no records, so there is nothing to draft"):

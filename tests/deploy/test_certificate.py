@@ -27,8 +27,9 @@ from tacit.deploy.sealing import write_key
 from tacit.deploy.signatures import CertificateError, public_key_hex, read_signed, sign, spelled
 from tacit.deploy.silo_checks import Trusted, check_silo, read_basis
 from tacit.deploy.verification import verify
+from tacit.engine.loaded import load_run
 from tacit.errors import DataError, RequestError
-from tacit.privacy import events
+from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant import accounting
 from tacit.privacy.accountant import filter as privacy_filter
 
@@ -88,6 +89,42 @@ def test_a_silos_certificate_says_who_is_protected_against_whom(consortium: Call
     assert body["accountant"]["version"]
     assert "against the server" in body["promise"]
     assert made.job.digest == body["job"]
+
+
+def test_a_loaded_deployment_promises_what_its_silos_signed(consortium: Callable[..., Any]) -> None:
+    """Every epsilon follows from the events again; other terms are the weakest of any silo."""
+    made = _finished(consortium)
+    signed = _content(_of_run(made))["silos"]
+    loaded = load_run(_of_run(made).parent)
+    found = loaded.guarantee
+    assert found is not None
+    assert found.epsilons == pytest.approx([silo["epsilon"]["collaboration"] for silo in signed.values()])
+    assert "for each of 2 clients" in found.sentence()
+    assert found.sentence() in repr(loaded)
+    alone = load_run(_of_silo(made).parent).guarantee
+    assert alone is not None
+    assert alone.sentence() == signed["site-0"]["promise"]
+
+    # What a certificate says of its epsilon counts for nothing.
+    told = _content(_of_run(made))
+    told["silos"]["site-0"] |= {"epsilon": {"run": 0.1, "collaboration": 0.1}, "adjacency": "add-remove"}
+    told["silos"]["site-1"] |= {"adversary": "shuffler", "public": ["the weather"]}
+    _of_run(made).write_text(json.dumps(told))
+    other = load_run(_of_run(made).parent).guarantee
+    assert other is not None
+    assert other.epsilons == found.epsilons
+    assert (other.adjacency, other.adversary) == (Adjacency.REPLACE_ONE, Adversary.SHUFFLER)
+    assert set(other.public) == {*found.public, "the weather"}
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"insecure_reproducible": 0, "kind": "run", "silos": {}}'])
+def test_a_certificate_that_promises_nothing_readable_is_refused(
+    consortium: Callable[..., Any], content: bytes
+) -> None:
+    made = _finished(consortium)
+    _of_run(made).write_bytes(content)
+    with pytest.raises(DataError, match="is not the certificate of a run"):
+        _ = load_run(_of_run(made).parent).guarantee
 
 
 def test_a_silo_vouches_for_the_points_it_was_asked_at_and_not_for_the_model(

@@ -16,6 +16,7 @@ from tacit.cli.pages import write_dossier
 from tacit.cli.verify import verify as verify_verb
 from tacit.deploy.signatures import sign
 from tacit.deploy.spending import spending_in
+from tacit.privacy.promises.terms import PERSONS
 from tacit.report.budget_blocks import budget_blocks
 from tacit.report.page import SortableTable
 
@@ -57,7 +58,13 @@ def test_what_is_left_is_what_the_silo_itself_is_told(consortium: Callable[..., 
     table = budget_blocks({"site-0": silo})[0]
     assert isinstance(table, SortableTable)
     (row,) = table.rows
-    assert dict(zip(table.columns, row, strict=True))["left"] == pytest.approx(left, rel=1e-2)
+    told = dict(zip(table.columns, row, strict=True))
+    assert told["left"] == pytest.approx(left, rel=1e-2)
+    assert told["records"] == silo["records"]
+    of_persons = budget_blocks({"site-0": {**silo, "public": [*silo["public"], PERSONS]}})[0]
+    assert isinstance(of_persons, SortableTable)
+    assert "persons" in of_persons.columns
+    assert "records" not in of_persons.columns
 
 
 def test_a_page_that_called_a_certificate_valid_does_not_survive_its_forgery(

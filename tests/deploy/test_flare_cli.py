@@ -16,6 +16,9 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.cli.server import show_finished
+from tacit.deploy.flare import parties
+from tacit.deploy.party_folder import PartyFolder
+from tacit.deploy.records import own_records
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 
@@ -102,6 +105,7 @@ def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeyp
     made = CliRunner().invoke(app, ["provision", "consortium.toml"])
     assert made.exit_code == 0, made.output
     assert "schema " in made.stdout
+    assert "holds back 20% of the rows of every silo" in " ".join(made.stdout.split())
     checked = CliRunner().invoke(app, ["silo", "heart/lyon", "--data", "own.csv", "--check"])
     assert checked.exit_code == 0, checked.output
     assert "40 records" in checked.stdout
@@ -112,6 +116,25 @@ def test_a_silo_checks_its_table_before_anything_is_sent(tmp_path: Path, monkeyp
     (tmp_path / "other.csv").write_text((tmp_path / "own.csv").read_text().replace("yes", "ja"))
     assert "target 'ill' holds 'ja'" in _refusal("silo", "heart/lyon", "--data", "other.csv", "--check")
     assert not (tmp_path / "heart" / "lyon" / "state").exists()
+
+
+def test_a_silo_counts_persons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvflare", reason="deployment over FLARE needs the extra: pip install 'tacit[deploy]'")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.toml").write_text(Recipe(algorithm="soteriafl-gd", rounds=3, epsilon=2.0).to_toml())
+    rows = "".join(f"{k // 2},{20 + k},{'no' if k % 3 else 'yes'}\n" for k in range(100))
+    (tmp_path / "own.csv").write_text(f"who,age,ill\n{rows}")
+    target = '[target]\ncolumn = "ill"\ntask = "binary"\nclasses = ["no", "yes"]\n[test]\nshare = 0.0\n'
+    age = '[person]\ncolumn = "who"\n[columns.age]\ntype = "number"\nrange = [0, 200]\n'
+    (tmp_path / "schema.toml").write_text(f"{target}{age}")
+    agreed = {"name": "heart", "recipe": "recipe.toml", "silos": ["lyon"], "schema": "schema.toml"}
+    (tmp_path / "consortium.toml").write_text(tomli_w.dumps({**agreed, "min_records": 30}))
+    assert CliRunner().invoke(app, ["provision", "consortium.toml"]).exit_code == 0
+    monkeypatch.setattr(parties, "_answer_until_stopped", lambda party, answerer, say: None)
+    said: list[str] = []
+    party = PartyFolder.open(tmp_path / "heart" / "lyon")
+    parties.run_silo(party, own_records("own.csv", party.job), said.append)
+    assert any(line.startswith("lyon: 50 persons, ") for line in said)
 
 
 def test_silos_with_the_same_promise_share_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,21 @@ def test_an_answer_leaves_although_nobody_can_be_told() -> None:
     assert Reply.decode(_narrated(Silo(), full)(b""), body_limit=0).code is Code.FAILED
 
 
+def test_a_refusal_that_is_repeated_is_said_once() -> None:
+    codes = iter([Code.OTHER_SCHEMA, Code.OTHER_SCHEMA, Code.OK, Code.OK, Code.OTHER_SCHEMA])
+    rounds = iter(range(5))
+
+    class Silo:
+        def step(self, request: bytes) -> bytes:
+            return Reply(next(codes), "lyon", "0" * 32, next(rounds)).encode()
+
+    said: list[str] = []
+    answer = _narrated(Silo(), said.append)
+    for _ in range(5):
+        answer(b"")
+    assert [line.split(":")[1] for line in said] == [" round 0", " round 2", " round 3", " round 4"]
+
+
 def test_an_oversized_frame_is_refused_unread() -> None:
     left, right = socket.socketpair()
     with left, right:

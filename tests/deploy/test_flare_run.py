@@ -84,7 +84,7 @@ def test_a_deployed_trial_equals_the_simulator_and_leaves_no_process(tmp_path: P
     run = simulate(plan, memory_limit_bytes=1)
     loaded = load_run(Path(summary["model"]).parent)
     assert torch.equal(loaded.trained.parameters, run.parameters)
-    assert loaded.guarantee["silos"].keys() == summary["silos"].keys()
+    assert loaded.guarantee is None  # its noise followed from a seed
     assert len(loaded.history) == ROUNDS
 
     verified = CliRunner().invoke(app, ["verify", summary["certificate"]])

@@ -151,6 +151,19 @@ def test_a_run_learns_charges_and_certifies(make: Callable[..., Party]) -> None:
     assert simulated.federation.schema.columns[0].range == (low, high)
     loaded = tacit.load_run(party.directory / "server")
     assert loaded.predict(table(7)).shape == (400,)
+    # Every silo can use the model, too, and check what it means.
+    (place,) = (party.directory / "porto" / "certificates").iterdir()
+    mine = tacit.load_run(place)
+    assert mine.card == loaded.card
+    assert mine.guarantee is None  # a trial, whose noise follows from a seed
+    assert np.array_equal(mine.predict_proba(table(7)), loaded.predict_proba(table(7)))
+    files = {name: (place / name).read_bytes() for name in ("schema.toml", "model.json", "ledger.jsonl")}
+    content = (place / "certificate.json").read_bytes()
+    checked = verify(content, files, Trusted(job=party.job.text.encode()))
+    assert "schema.toml is the schema of the job, with the learned ranges" in checked.checked
+    files["model.json"] = files["model.json"].replace(b'"yes"', b'"YES"')
+    with pytest.raises(CertificateError, match=r"model\.json does not describe the model of its job"):
+        verify(content, files, Trusted(job=party.job.text.encode()))
 
 
 def test_a_regression_with_learned_ranges_is_corrected_and_evaluated(make: Callable[..., Party]) -> None:
@@ -322,6 +335,19 @@ def test_a_silo_that_missed_the_search_still_trains(make: Callable[..., Party]) 
     checked = verify(finished.certificate, trusted=Trusted(job=party.job.text.encode()))
     assert "the learned ranges follow from the sums that silos signed" in checked.checked
     assert [line["kind"] for line in party.lines("turin")] == ["open", "ranges", "release", "release"]
+
+
+def test_a_silo_that_took_no_part_gets_weights_that_it_cannot_misread(make: Callable[..., Party]) -> None:
+    """It does not know the ranges, so nothing says what the model's numbers mean."""
+    party = make()
+    model = party.job.algorithm.work.model
+    asked = Request("certify", RUN, 2, party.job.digest, {}, point_to_bytes(torch.zeros(model.dim)))
+    assert Reply.decode(party.silo("porto").step(asked.encode()), body_limit=2**20).code is Code.OK
+    (place,) = (party.directory / "porto" / "certificates").iterdir()
+    assert (place / "model.safetensors").is_file()
+    assert not (place / "model.json").exists()
+    with pytest.raises(DataError, match="not the directory of a finished run"):
+        tacit.load_run(place)
 
 
 def test_the_policy_decides_and_what_has_no_proof_is_refused(make: Callable[..., Party], disk: Path) -> None:

@@ -97,6 +97,19 @@ def test_the_status_of_a_silo_and_the_account_of_its_state_say_the_same(folder: 
     assert found == {"source": "silo", **json.loads(json.dumps(spending_in(place).to_dict()))}
 
 
+def test_a_record_is_a_person_only_if_every_run_says_so(folder: tuple[Any, Path]) -> None:
+    made, place = folder
+    assert spending_in(place).whose == "record"
+    of_persons = made.job.text + '\n[consortium.schema.person]\ncolumn = "patient"\n'
+    (place / "job.toml").write_text(of_persons)
+    assert spending_in(place).whose == "person"
+    shown = CliRunner().invoke(app, ["account", str(place)])
+    assert "per person)" in " ".join(shown.output.split())
+    # Runs of another job treated single rows as records.
+    _answered(made, 1)
+    assert spending_in(place).whose == "record"
+
+
 def test_a_lost_ledger_shows_in_the_status_and_is_not_made_anew_by_looking(folder: tuple[Any, Path]) -> None:
     made, place = folder
     _answered(made, 3)

@@ -244,6 +244,11 @@ def test_the_bound_on_a_regressions_loss_follows_from_the_range_of_its_target() 
     assert scoring.told["error_is"] == "root mean squared error, in days; errors above 10 count as 10"
     assert scoring_of({}, records, "absolute-regression").loss_bound == pytest.approx(0.5)
     assert scoring_of({"loss_bound": 2.0}, records).told["error_is"].endswith("above 40 count as 40")
+    # A range that is still to be learned has no unit yet, but half of it will be 1, too.
+    opened = replace(schema, target=replace(schema.target, range=None, within=(0, 1000)))
+    silo = replace(records, schema=opened)
+    assert scoring_of({}, silo).loss_bound == scoring.loss_bound
+    assert scoring_of({}, silo).unit is None
     plain = replace(records, schema=None)
     assert scoring_of({}, replace(plain, target_bound=30.0)).loss_bound == pytest.approx(15**2 / 2)
     assert scoring_of({"loss_bound": 2.0}, records, "quantile-regression").unit is None, "a pinball is no error"

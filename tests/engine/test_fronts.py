@@ -67,7 +67,8 @@ def test_a_saved_head_needs_the_same_frozen_weights(tmp_path: Path, raw: np.ndar
     execute(FEW.with_settings({"model": network, "model.trainable": "head"}), tmp_path / "run")
     run = tacit.load_run(tmp_path / "run", model=network)
     assert run.trained.parameters.shape == (12 * 10 + 10,)
-    assert any("frozen weights" in said for said in run.guarantee["promise"].splitlines() + list(run.card.public))
+    assert run.guarantee is not None
+    assert any("frozen weights" in said for said in (*run.guarantee.public, *run.card.public))
     module = run.to_torch()
     found = module(torch.from_numpy(raw).double())
     torch.testing.assert_close(found, torch.from_numpy(run.predict_proba(raw)), rtol=1e-4, atol=1e-6)

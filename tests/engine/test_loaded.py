@@ -107,6 +107,7 @@ def test_a_deployment_is_loaded_from_its_servers_folder(loaded: LoadedRun, tmp_p
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "state").symlink_to(loaded.directory.absolute())
     assert load_run(tmp_path).card == loaded.card
+    assert load_run(tmp_path / "server").card == loaded.card
 
 
 def test_a_module_of_plain_torch_answers_the_same(loaded: LoadedRun) -> None:
@@ -170,12 +171,32 @@ def test_coefficients_in_own_units_give_the_same_scores(loaded: LoadedRun) -> No
         )
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trust": "sum"},
+        {"algorithm": "dp-fedavg", "clients": 40, "epsilon": 20.0},
+        {"epsilon": [1.0] * 5 + [4.0] * 5},
+        {"privacy": "none", "epsilon": None, "delta": None},
+    ],
+)
+def test_a_loaded_run_promises_what_the_run_did(settings: dict[str, Any], tmp_path: Path) -> None:
+    """From the ledger alone: whatever a summary says of epsilons is not believed."""
+    recipe = Recipe(**{"data": "breast-cancer", "clients": 10, "rounds": 2, "epsilon": 4.0, **settings})
+    run = simulate(make_plan(recipe))
+    run.save(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").write_text('{"epsilon": 0.1, "promise": "All is well."}')
+    loaded = load_run(tmp_path / "run")
+    assert loaded.guarantee == run.guarantee
+    assert "All is well" not in repr(loaded)
+
+
 def test_what_python_saves_can_be_audited_and_reproduced(loaded: LoadedRun) -> None:
     found = account_run(loaded.directory)
     assert found.finished
     assert found.differences == ()
     assert found.guarantee is not None
-    assert found.guarantee.epsilon == pytest.approx(loaded.guarantee["epsilon"])
+    assert loaded.guarantee == found.guarantee
     assert loaded.recipe is not None
     assert loaded.history["round"].iloc[-1] == 8
     assert (loaded.directory / "schema.toml").is_file()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -183,6 +185,30 @@ def test_a_regression_without_a_public_bound_on_its_target_is_told() -> None:
     assert errors[1] is not None
     # The steps find the size by themselves, and targets deviate by 77 from their mean.
     assert errors[0] < 1.1 * errors[1] < 70
+
+
+@pytest.mark.parametrize(("rows", "blurred"), [(200, True), (6000, False)])
+def test_ranges_that_noise_has_blurred_are_named(tmp_path: Path, rows: int, blurred: bool) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(100, 9, rows), "site": rng.choice(["a", "b"], rows)})
+    frame["ill"] = np.where(frame["x"] > 100, "yes", "no")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    column = Column("x", "number", within=(0, 1000))
+    schema = Schema(Predicted("ill", "binary", classes=("no", "yes")), (column,), client="site")
+    (tmp_path / "s.toml").write_text(schema.to_toml())
+    data = {"schema": str(tmp_path / "s.toml")}
+    recipe = Recipe(algorithm="ldp-sgd", data=str(tmp_path / "t.csv"), data_settings=data, epsilon=4.0, rounds=2)
+    said = _whats(tacit.simulate(make_plan(recipe)))
+    assert ("the ranges may be far too wide" in said) is blurred
+
+
+def test_only_classes_can_be_rare() -> None:
+    for data, classed in (("breast-cancer", True), ("diabetes", False)):
+        ahead = outlook(make_plan(replace(RECIPE, data=data, clients=2, epsilon=8.0)))
+        assert ahead is not None
+        assert ahead.verdict == "fair"
+        assert "small effects suffer most" in ahead.advice
+        assert ("rare classes" in ahead.advice) is classed
 
 
 def test_features_of_an_unknown_size_are_named_before_and_after() -> None:

@@ -144,6 +144,37 @@ def test_a_result_is_compared_with_a_constant_and_what_noise_hides_is_named() ->
     assert "not shown: AUC." in page
 
 
+def test_persons_are_counted_as_persons() -> None:
+    bar = {"value": 0.8, "low": 0.7, "high": 0.9}
+    told = {"records": 50, "accuracy": bar, "groups": {}, "reliability": []}
+    evaluation = {"epsilon_alone": 0.3, "loss_bound": 4.0, "all": told, "clients": {}}
+    for units, others in (("persons", "records"), ("records", "persons")):
+        page = checked(run_page([summary(counted=units, evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
+        for said in ("100 test {}:", "other test {}.", "<dt>{} per client", "Measured on 50 {} that"):
+            assert said.format(units) in page
+            assert said.format(others) not in page
+
+
+def test_the_gap_between_two_groups_is_told_once() -> None:
+    bar = {"value": 0.1, "low": -0.1, "high": 0.2}
+    for names, gap, lines in ((["f", "m"], "gap to m", 1), (["f", "m", "x"], "gap to all others", 3)):
+        groups = {name: {"accuracy": bar, "accuracy_gap": bar} for name in names}
+        told = {"records": 50, "accuracy": bar, "groups": groups, "reliability": []}
+        evaluation = {"epsilon_alone": 0.3, "loss_bound": 4.0, "all": told, "clients": {}}
+        page = checked(run_page([summary(evaluation=evaluation)], [rows(1.0, 0.5)], REPEAT))
+        assert gap in page
+        assert page.count("no difference can be seen") == lines
+
+
+def test_learned_ranges_are_not_among_what_is_public() -> None:
+    learned = {"epsilon_alone": 0.8, "ranges": {"dose": [1.0, 2.0]}}
+    for changes, said in (
+        ({}, "columns, ranges, "),
+        ({"learned": learned}, "ranges (not those that were learned)"),
+    ):
+        assert said in checked(run_page([summary(schema=True, **changes)], [rows(1.0, 0.5)], REPEAT))
+
+
 def test_a_test_set_of_the_clients_own_records_is_not_covered() -> None:
     page = checked(run_page([summary(not_covered=["test_metric"])], [rows(1.0, 0.5)], REPEAT))
     assert "The test records belong to the clients" in page
@@ -208,6 +239,13 @@ def test_a_comparison_page_shows_evaluations_and_a_run_page_what_was_learned() -
     page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[]))
     assert "How good it is for new records" in page
     assert page.count("AUC") >= 1
+    assert "mean loss" in page.partition("How good it is for new records")[2].partition("What was sent")[0]
+    # A regression's error stands for its loss, in a unit that people know.
+    told = {"all": {"records": 50, "error": bar, "loss": bar}, "clients": {}, "error_is": "in days"}
+    entries = [(name, [summary(evaluation=told)], [rows(1.0, 0.5)]) for name in ("a", "b")]
+    page = checked(comparison_page(entries, [], REPEAT, tuned=False, diverged=[]))
+    assert "error: in days" in page
+    assert "mean loss" not in page.partition("How good it is for new records")[2].partition("What was sent")[0]
     learned = {"epsilon_alone": 0.3, "ranges": {EVIL: [0.0, 5.0]}}
     page = checked(run_page([summary(learned=learned)], [rows(1.0, 0.5)], REPEAT))
     assert "alone epsilon 0.3; included above" in page

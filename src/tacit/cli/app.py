@@ -113,7 +113,9 @@ def _say(message: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from tacit.cli.say import printable
+
     # Of torchrun's processes, the first one is the one that people read.
     process = os.environ.get("RANK", "0") if "TORCHELASTIC_RUN_ID" in os.environ else "0"
     where = "" if process == "0" else f"process {process}: "
-    Console(stderr=True).print(Text.assemble((f"{where}error: ", "bold red"), message))
+    Console(stderr=True).print(Text.assemble((f"{where}error: ", "bold red"), printable(message)))

@@ -12,6 +12,7 @@ import typer
 from tacit.cli import complete
 from tacit.cli import options as o
 from tacit.cli.recipe_options import recipe_from, recipe_options
+from tacit.cli.say import verbatim
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,7 +98,7 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
 
     from tacit.privacy.promises.rounding import at_least, up_to
 
-    claim, curve = result.at_claim, result.on_curve
+    claim, curve, data = result.at_claim, result.on_curve, verbatim(result.data)
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
@@ -106,7 +107,7 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
         "algorithm", f"[bold]{result.algorithm}[/], {result.rounds} rounds, {result.records} records{crowd}"
     )
     table.add_row("adversary", f"{result.adversary.description}; guesses one {result.unit}")
-    table.add_row("method", f"{result.method} on {result.data}: {claim.trials:,} trials, {claim.attack}")
+    table.add_row("method", f"{result.method} on {data}: {claim.trials:,} trials, {claim.attack}")
     table.add_row(
         "promised", f"epsilon {up_to(claim.claimed, 4)} at delta {up_to(claim.delta)}, {result.adjacency}"
     )
@@ -132,7 +133,7 @@ def _table(result: AuditResult, *, alone: bool) -> Table:
     if result.guesses_notice_half is not None:
         table.add_row("power", _power(result))
     for note in result.notes:
-        table.add_row("note", note)
+        table.add_row("note", verbatim(note))
     own = replace(result, beside=())
     table.add_row("verdict" if alone else "this promise", _verdict(own.verdict, own.violated))
     return table

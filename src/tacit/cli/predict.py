@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.say import print_data, printable, say
+
 HELP = """Predict for the rows of a table with the model of a finished run. Predictions cost no privacy.
 
-The table needs the columns of the run's schema, in any order; gaps and unknown categories are fine."""
+The table needs the columns of the run's schema, in any order; gaps and unknown categories are fine. It says which
+columns seem to be in other words, in another format or in another unit."""
 
 
 def predict(
@@ -29,6 +32,7 @@ def predict(
     import pandas as pd
 
     from tacit.data.files import read_table
+    from tacit.data.schema.doubts import doubts
     from tacit.engine.files import write_atomically
     from tacit.engine.loaded import NO_PROBABILITIES, load_run
     from tacit.errors import RequestError
@@ -37,16 +41,18 @@ def predict(
         raise RequestError(f"--out {out} would replace the table itself: choose another name")
     loaded = load_run(run, model=model)
     rows = read_table(table)
+    for doubt in [] if loaded.schema is None else doubts(rows, loaded.schema):
+        say(doubt, err=True)
     target = "prediction" if loaded.schema is None else loaded.schema.target.column
     found = pd.DataFrame({f"predicted {target}": loaded.predict(rows)})
     if loaded.classes is not None and loaded.card.model not in NO_PROBABILITIES:
         for name, column in zip(loaded.classes, loaded.predict_proba(rows).T, strict=True):
             found[f"probability of {name}"] = column.round(6)
     if coefficients:
-        typer.echo(loaded.coefficients.to_string(float_format="%.4g"), err=True)
+        typer.echo(printable(loaded.coefficients.to_string(float_format="%.4g")), err=True)
     text = found.to_csv(index=False)
     if out is None:
-        print(text, end="")
+        print_data(text)
         return
     write_atomically(out, text.encode())
     typer.echo(f"{len(found)} predictions in {out}", err=True)

@@ -37,4 +37,9 @@ def provision(
     if consortium.job.schema is not None:
         say(f"schema {consortium.job.schema.digest}")
         say("part of the job; a silo checks its table with tacit silo . --data FILE --check", first="  ")
+    if consortium.job.schema is not None and (share := consortium.job.schema.test_share):
+        say(
+            f"[test] of the schema holds back {share:.0%} of the rows of every silo, on which a deployment "
+            "measures nothing: set share = 0 to train on all rows."
+        )
     say("All parties should compare this digest. It covers the keys that sign certificates.")

@@ -9,7 +9,7 @@ import typer
 
 from tacit.cli import complete
 from tacit.cli.options import flowing
-from tacit.cli.say import say
+from tacit.cli.say import print_data, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def draft(
     said = {"target": target, "client": client, "person": person, "task": task}
     found = draft_schema(frame, **said, leave_out=leave_out or (), trust=trust)
     if out is None:
-        print(found.to_toml(), end="")
+        print_data(found.to_toml())
         return
     write_atomically(out, found.to_toml().encode())
     schema = found.schema
@@ -108,8 +108,9 @@ def check(
     """Check a table against a schema."""
     from tacit.data.files import read_table
     from tacit.data.schema import Schema
+    from tacit.data.schema.doubts import doubts
     from tacit.data.schema.records import TableSource, federate
-    from tacit.data.schema.values import repeated_rows
+    from tacit.data.schema.values import repeated_rows, usable_rows
     from tacit.errors import RequestError
 
     if after is not None and schema is not None:
@@ -137,6 +138,8 @@ def check(
             f"{more:,} persons have more than {described.rows} rows at a client, and {described.rows} of them "
             "are used. To use more, set rows in [person]: it needs no more noise."
         )
+    for doubt in doubts(usable_rows(frame, described, str(table)), described):
+        say(doubt)
     if copies := repeated_rows(frame, described):
         say(copies)
     if described.person is None and (overlooked := _overlooked(frame, described)):

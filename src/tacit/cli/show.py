@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tacit.cli.say import say_row
+from tacit.cli.say import say_row, verbatim
 from tacit.engine.history import HistoryRow
 from tacit.engine.plan import Plan
 from tacit.engine.recipe import Recipe
@@ -20,9 +20,9 @@ from tacit.engine.weights import BY_RECORDS
 from tacit.privacy.promises.plain import plain_promise, strength
 from tacit.privacy.promises.protection import WHOLE_CLIENT
 from tacit.privacy.promises.rounding import MOST_DIGITS, up_to
-from tacit.privacy.promises.terms import PERSONS
 from tacit.report.words import (
     corrected_words,
+    counted,
     evaluation_words,
     in_bytes,
     learned_words,
@@ -104,7 +104,7 @@ def show_summaries(summaries: Sequence[Mapping[str, Any]], recipe: Recipe, direc
     which = f"seed {first['seed']}: " if several else ""
     say_row("Result", _result(summaries))
     if (told := first.get("evaluation")) is not None:
-        say_row("Held back", which + evaluation_words(told))
+        say_row("Held back", which + evaluation_words(told, counted(first)))
     _say_promise(summaries, recipe)
     limits = dict.fromkeys(f"{one['what']} {one['change']}" for each in summaries for one in each["findings"])
     for label, limit in zip(["Limits", *[""] * len(limits)], limits, strict=False):
@@ -195,8 +195,7 @@ def _own_test(summary: Mapping[str, Any]) -> bool:
 def _data(first: Mapping[str, Any]) -> str:
     """Whose records; their number is left out where the promise protects it."""
     sizes, name = first["records_per_client"], first["data"]
-    thing = "persons" if first["privacy"] == "record" and PERSONS in first["public"] else "records"
-    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} {thing}"
+    held = "" if sizes is None else f" with {_between(sizes[0], sizes[1], ',')} {counted(first)}"
     return f"{'' if name == 'custom' else f'{name}: '}{first['clients']:,} clients{held}"
 
 
@@ -210,7 +209,7 @@ def _chosen(recipe: Recipe, first: Mapping[str, Any]) -> str:
         f"{recipe.model} ({first['dim']:,} parameters)",
         f"{first['rounds']:,} rounds",
         None if local is None else f"{local} local steps",
-        f"{sampling} batches" + ("" if batch is None else f" of {_records(batch)}"),
+        f"{sampling} batches" + ("" if batch is None else f" of {_share(batch, counted(first))}"),
         None if bound is None else f"clip norm {bound:.3g}",
         None if bound is None or first["privacy"] == "none" else f"noise {_between(low, high, '.3g')} times that",
         _weights(recipe.weights) if isinstance(recipe.weights, str) else None,
@@ -230,7 +229,7 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
         table.add_column(heading, justify="left" if heading == "silo" else "right", header_style="dim")
     for row in rows[:_MOST_SILOS]:
         table.add_row(
-            row["client"],
+            verbatim(row["client"]),
             str(row.get("records", "")),
             f"{row['epsilon_budget']:g}",
             up_to(row["epsilon"]),
@@ -242,9 +241,9 @@ def _own_budgets(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _records(batch: float) -> str:
-    """A batch, which is a count or a share of a client's records."""
-    return f"{100 * batch:.3g}% of the records" if batch < 1 else f"{batch:g} records"
+def _share(batch: float, units: str) -> str:
+    """A batch, which is a count or a share of a client's records or persons."""
+    return f"{100 * batch:.3g}% of the {units}" if batch < 1 else f"{batch:g} {units}"
 
 
 def _between(least: float, most: float, form: str) -> str:

@@ -7,6 +7,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.say import verbatim
 from tacit.cli.tables import show_table
 from tacit.deploy.spending import Spending
 from tacit.engine.account import RunAccount
@@ -21,7 +22,7 @@ _FEW = 5
 
 
 def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
-    """Print a cost as a small table: epsilon first, then other known facts."""
+    """Print a cost as a small table: epsilon first, then other known facts, in rich's markup."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
@@ -44,20 +45,20 @@ def show_cost(cost: Cost, facts: dict[str, str] | None = None) -> None:
 
 def show_run(found: RunAccount) -> None:
     """Print what a ledger says, and whether the summary agrees."""
-    console = Console()
+    console, place = Console(), verbatim(str(found.directory))
     state = "finished" if found.finished else "[yellow]unfinished[/]: cost so far"
     if found.guarantee is None:
-        console.print(f"[bold red]NOT PRIVATE[/]: noise was switched off in {found.directory}")
+        console.print(f"[bold red]NOT PRIVATE[/]: noise was switched off in {place}")
     elif found.cost is None:
         spent = f"epsilon {_number(found.guarantee.epsilon)} was spent before the first round, and"
         nothing = spent if found.guarantee.epsilon else "nothing has been spent:"
-        console.print(f"{nothing} no round has been released in {found.directory} yet")
+        console.print(f"{nothing} no round has been released in {place} yet")
     else:
         counts = [one.rounds for one in found.spent]
         least, most = min(counts), max(counts)
         each = f"{most}" if least == most else f"{least} to {most}"
         facts = {
-            "ledger": f"{found.directory}, {found.rounds} rounds, {state}",
+            "ledger": f"{place}, {found.rounds} rounds, {state}",
             "clients": f"{len(found.spent)}, each in {each} rounds; the largest cost is shown",
         }
         if found.besides:
@@ -69,15 +70,15 @@ def show_run(found: RunAccount) -> None:
     if found.finished and not found.differences:
         console.print("[green]The summary agrees with the ledger.[/]")
     for difference in found.differences:
-        console.print(f"[bold red]The summary differs from the ledger.[/] {difference}")
+        console.print(f"[bold red]The summary differs from the ledger.[/] {verbatim(difference)}")
 
 
 def show_spending(title: str, spending: Spending) -> None:
     """Print what a silo has spent of its policy's budget, run by run, and what is left."""
     console, policy = Console(), spending.policy
     console.print(
-        f"{title}: the policy allows epsilon {policy.epsilon:g}, delta {policy.delta:g} ({policy.adjacency}, per "
-        f"{policy.unit}) for all runs together, against {spending.against}"
+        f"{verbatim(title)}: the policy allows epsilon {policy.epsilon:g}, delta {policy.delta:g} "
+        f"({policy.adjacency}, per {spending.whose}) for all runs together, against {spending.against}"
     )
     if not spending.runs:
         console.print("nothing is spent: no run was ever started")
@@ -116,7 +117,7 @@ def show_protection(rows: tuple[Protection, ...]) -> None:
         style = "red" if row.epsilon >= NO_PROTECTION else "bold"
         table.add_row(
             f"[{style}]{in_words(row.epsilon)}[/]",
-            f"[bold]{row.protected}[/], against {row.adversary}\n{row.sentence}",
+            f"[bold]{row.protected}[/], against {row.adversary}\n{verbatim(row.sentence)}",
         )
     Console().print()
     Console().print(table)

@@ -77,7 +77,8 @@ def silo(
 
 def check_records(party: PartyFolder, data: str, target: str | None, prepared: bool) -> None:
     """Check records against the job, its schema and the silo's policy; nothing is sent or written."""
-    from tacit.data.schema.values import repeated_rows
+    from tacit.data.schema.doubts import doubts
+    from tacit.data.schema.values import repeated_rows, usable_rows
     from tacit.deploy.guard import admit
     from tacit.deploy.policy import Policy
     from tacit.deploy.records import own_records, own_table
@@ -95,7 +96,12 @@ def check_records(party: PartyFolder, data: str, target: str | None, prepared: b
     if exposed := exposure(terms):
         say(exposed)
     schema = None if prepared else party.job.schema
-    if schema is not None and (copies := repeated_rows(own_table(data), schema)):
+    if schema is None:
+        return
+    table = own_table(data)
+    for doubt in doubts(usable_rows(table, schema, data), schema):
+        say(doubt)
+    if copies := repeated_rows(table, schema):
         say(copies)
 
 

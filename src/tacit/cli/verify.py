@@ -122,7 +122,7 @@ def _as_values(found: Verified) -> dict[str, Any]:
 
 
 def _show(found: Verified, *, own_job: bool) -> None:
-    from tacit.report.words import corrected_words, evaluation_words, stated_words
+    from tacit.report.words import corrected_words, counted_in, evaluation_words, stated_words
 
     body = found.body
     if body["insecure_reproducible"]:
@@ -142,7 +142,8 @@ def _show(found: Verified, *, own_job: bool) -> None:
     if found.correction is not None:
         say(f"Corrected after training: {corrected_words(found.correction)}.")
     if found.evaluation is not None:
-        say(f"Evaluated on {evaluation_words(found.evaluation)}.")
+        silos = [body] if body["kind"] == "silo" else [silo for silo in body["silos"].values() if silo]
+        say(f"Evaluated on {evaluation_words(found.evaluation, counted_in(silos))}.")
     say("")
     _list("ATTENTION, evidence against other silos:", found.held_against_others)
     _list("Checked:", found.checked)

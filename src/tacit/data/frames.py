@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import difflib
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -193,7 +194,11 @@ def check_columns(frame: pd.DataFrame, names: Sequence[str], where: str) -> None
     """Refuses a table that lacks one of the columns, and lists those that it has; or that has two of its name."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise DataError(f"{where} has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
+        found = list(map(str, frame.columns))
+        plain = {name.casefold().strip(): name for name in found}
+        close = difflib.get_close_matches(missing[0].casefold(), plain, n=1, cutoff=0.8)
+        hint = f"; did you mean {plain[close[0]]!r}? It" if close else "; it"
+        raise DataError(f"{where} has no column {missing[0]!r}{hint} has {', '.join(found)}")
     doubled = namesakes(frame)
     twice = next((name for name in names if name in doubled), None)
     if twice is not None:

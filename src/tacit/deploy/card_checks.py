@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tacit.data.schema import Schema
 from tacit.deploy.job import Job
 from tacit.deploy.signatures import CertificateError
-from tacit.deploy.statements import card_of
+from tacit.deploy.statements import card_of, ranges_in
 from tacit.engine.model_card import CARD, SCHEMA, ModelCard
 
 
@@ -17,10 +17,9 @@ def check_card(job: Job, learned: Mapping[str, Sequence[float]], files: Mapping[
     With another schema, the same weights would predict something else. `learned` has the ranges that silos state.
     """
     if job.ranges is not None and not learned:
-        # No silo gave a certificate.
+        # No silo gave a certificate, or this one was away when they were learned.
         return []
-    names = () if job.ranges is None else (one.name for one in job.ranges.limits)
-    ranges = {name: (learned[name][0], learned[name][1]) for name in names}
+    ranges = ranges_in(job, learned)
     expected, checked = card_of(job, ranges), []
     if SCHEMA in files:
         if _schema(files[SCHEMA]) != expected.schema:

@@ -59,7 +59,7 @@ def _split(job: Job, site: str, records: Federation) -> tuple[Federation, Federa
     if held is not None and federation.records < (least := job.least_records(site)):
         raise RequestError(
             f"the job counts on {least} records at {site} besides those held back for evaluation, "
-            f"not {federation.records}"
+            f"not {federation.records}: agree on a smaller min_records"
         )
     return federation, held
 

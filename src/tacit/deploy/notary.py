@@ -12,7 +12,7 @@ from tacit.deploy.frames import Request, heads_to_values
 from tacit.deploy.heads import Head
 from tacit.deploy.identities import check_own_key
 from tacit.deploy.ledger import Page
-from tacit.deploy.statements import MODEL_FILE, testify
+from tacit.deploy.statements import MODEL_FILE, card_of, ranges_in, testify
 from tacit.deploy.terms import Terms
 from tacit.deploy.witness import HEADS, Witness
 from tacit.engine.trained import Trained
@@ -61,7 +61,13 @@ class Notary:
 
     def certificate(self, run: str, parameters: Tensor, page: Page) -> bytes:
         """The certificate of a run. The model is saved for the operators; the silo does not vouch for it."""
-        directory = self._directory / "certificates" / run
-        Trained(self._terms.job.algorithm.work.model, parameters).save(directory / MODEL_FILE)
+        directory, job, mine = self._directory / "certificates" / run, self._terms.job, page.account.run(run)
+        model, learned = Trained(job.algorithm.work.model, parameters), None if mine is None else mine.learned
+        if job.ranges is None or learned is not None:
+            # With its schema and the names of its classes it can be used here, too.
+            card_of(job, ranges_in(job, {} if learned is None else learned["ranges"])).save(directory, model)
+        else:
+            # Away during the search, the silo does not know what the model's numbers mean.
+            model.save(directory / MODEL_FILE)
         witnessed = self._witness.testimony(run)
         return testify(self._terms, page.export(), run, witnessed, self._key, directory)

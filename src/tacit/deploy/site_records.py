@@ -25,7 +25,9 @@ def at_site(job: Job, site: str, records: Federation) -> Federation:
     if records.clients != 1:
         raise RequestError(f"a silo holds the records of one client, not of {records.clients}")
     if records.records < (least := job.least_records(site)):
-        raise RequestError(f"the job counts on {least} records at {site}, not {records.records}")
+        raise RequestError(
+            f"the job counts on {least} records at {site}, not {records.records}: agree on a smaller min_records"
+        )
     shape, classes = as_given(records)[0], records.classes
     mapped = "features" in job.recipe.data_settings and math.prod(shape) == math.prod(job.feature_shape)
     if (shape != job.feature_shape and not mapped) or classes != job.classes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -20,8 +21,9 @@ from tacit.deploy.policy import Policy
 from tacit.deploy.signatures import public_key_hex
 from tacit.deploy.terms import Terms
 from tacit.deploy.witness import HEADS, Witness
+from tacit.engine.files import toml_values
 from tacit.errors import RequestError, TacitError
-from tacit.privacy import Adversary, epsilon
+from tacit.privacy import Adversary, Unit, epsilon
 from tacit.privacy.accountant.cost import finite
 from tacit.privacy.accountant.filter import least_epsilon, room
 from tacit.privacy.promises.guarantee import against
@@ -54,9 +56,11 @@ class Spending:
     """the epsilon of the largest Gaussian run that the policy still allows"""
     without_trust: float
     """what all runs cost together if all other parties help the server; infinite if nothing is left"""
+    by_person: bool = False
+    """whether a record was a person with all of their rows in every run"""
 
     @classmethod
-    def of(cls, account: Account, policy: Policy) -> Spending:
+    def of(cls, account: Account, policy: Policy, *, by_person: bool = False) -> Spending:
         """What an account has spent of a policy."""
         events = account.events()
         runs = tuple(
@@ -68,7 +72,12 @@ class Spending:
         seen = [one.without_trust for _, one in account.runs]
         alone = [event for event in seen if event is not None]
         exposed = _needed(alone, policy) if len(alone) == len(seen) else math.inf
-        return cls(policy, runs, _needed(events, policy), room(events, policy.target), exposed)
+        return cls(policy, runs, _needed(events, policy), room(events, policy.target), exposed, by_person)
+
+    @property
+    def whose(self) -> str:
+        """Whom the policy protects: a record, a person with all of their rows, or a client."""
+        return "person" if self.by_person and self.policy.unit is Unit.RECORD else str(self.policy.unit)
 
     @property
     def against(self) -> str:
@@ -82,6 +91,7 @@ class Spending:
             "delta": self.policy.delta,
             "adjacency": str(self.policy.adjacency),
             "unit": str(self.policy.unit),
+            "whose": self.whose,
             "against": self.against,
             "needed": finite(self.needed),
             "left": self.left,
@@ -122,7 +132,18 @@ def spending_in(directory: Path) -> Spending:
         ) from error
     account = look(state)
     _check_not_set_back(state, path.parent / SIGNING_KEY)
-    return Spending.of(account, policy)
+    return Spending.of(account, policy, by_person=_by_person(account, path.with_name("job.toml")))
+
+
+def _by_person(account: Account, job: Path) -> bool:
+    """Whether the job's schema names persons, and all runs were of this job."""
+    try:
+        text = job.read_text()
+        named = "person" in toml_values(text, str(job))["consortium"]["schema"]
+    except (OSError, UnicodeDecodeError, RequestError, KeyError, TypeError):
+        return False
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return named and all(one.opened.get("job") == digest for _, one in account.runs)
 
 
 def _check_not_set_back(state: Path, key: Path) -> None:

@@ -12,9 +12,7 @@ from dp_accounting import DpEvent
 from tacit.deploy.finals import Final
 from tacit.deploy.ledger_account import Account, read_export
 from tacit.privacy import Adversary, events
-
-WEAKEST_FIRST = (str(Adversary.SECURE_SUM), str(Adversary.SHUFFLER), str(Adversary.SERVER))
-"""Several runs together keep a promise only against the adversaries against whom all of them keep theirs."""
+from tacit.privacy.promises.terms import weakest
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Spent:
         return cls(
             mine.event if mine else events.nothing(),
             account.event(epsilon),
-            Adversary(min(account.adversaries, key=WEAKEST_FIRST.index)) if account.runs else None,
+            weakest(map(Adversary, account.adversaries)) if account.runs else None,
             points,
             {**head, "before_run": before or head},
             account.colluding,

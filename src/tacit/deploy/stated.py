@@ -22,11 +22,12 @@ from tacit.deploy.finals import Final
 from tacit.deploy.guard import level, noise_std
 from tacit.deploy.job import Job
 from tacit.deploy.policy import Policy
-from tacit.deploy.spent import WEAKEST_FIRST, Spent, finals_in, learned_in
+from tacit.deploy.spent import Spent, finals_in, learned_in
 from tacit.deploy.terms import Terms
 from tacit.errors import RequestError
 from tacit.privacy import Adjacency, Adversary, events
 from tacit.privacy.accountant.groups import group_epsilon
+from tacit.privacy.promises.terms import weakest
 
 LEDGER_FILE = "ledger.jsonl"
 _SLACK = 1e-6
@@ -228,7 +229,7 @@ class Stated:
         """The adversary that the promise holds against: it relies on whomever the run relied on."""
         relied_on = {job.adversary} if self._left or self.spent.adversary is None else set()
         found = relied_on | ({self.spent.adversary} if self.spent.adversary else set())
-        return Adversary(min(map(str, found), key=WEAKEST_FIRST.index))
+        return weakest(found)
 
 
 def _whole_site(terms: Terms, event: DpEvent) -> dict[str, Any]:

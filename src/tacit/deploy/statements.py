@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,12 @@ def testify_run(
     write_atomically(directory / JOB_FILE, job.text.encode())
     write_atomically(directory / CERTIFICATE_FILE, certificate)
     return certificate
+
+
+def ranges_in(job: Job, learned: Mapping[str, Sequence[float]]) -> Ranges:
+    """The job's open ranges, in its order, as a ledger or a certificate has them."""
+    names = () if job.ranges is None else (one.name for one in job.ranges.limits)
+    return {name: (learned[name][0], learned[name][1]) for name in names}
 
 
 def card_of(job: Job, ranges: Ranges) -> ModelCard:

@@ -64,7 +64,7 @@ def verify(content: bytes, files: Mapping[str, bytes] | None = None, trusted: Tr
         case "run":
             return _of_run(body, basis, files)
         case "silo":
-            return _of_silo(body, basis, files.get(LEDGER_FILE))
+            return _of_silo(body, basis, files)
         case kind:
             raise CertificateError(f"it is neither a silo's certificate nor that of a run, but {kind!a:.60}")
 
@@ -74,7 +74,8 @@ _AGAINST_JOB = "unit, adversary, bound, sampling, noise and events, against the 
 _NO_JOB = "unit, adversary, bound, sampling and noise: there is no job here to compare them with"
 
 
-def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Verified:
+def _of_silo(body: Mapping[str, Any], basis: Basis, files: Mapping[str, bytes]) -> Verified:
+    ledger = files.get(LEDGER_FILE)
     silo = check_silo(body, basis, ledger)
     checked = [_signatures("the silo", basis), _COMPUTED]
     missing: list[str] = []
@@ -83,6 +84,9 @@ def _of_silo(body: Mapping[str, Any], basis: Basis, ledger: bytes | None) -> Ver
         missing.append(f"events, points and what was spent before: {LEDGER_FILE} is not here")
     else:
         checked.append(f"events, points and what was spent before, against {LEDGER_FILE}")
+    if basis.job is not None:
+        learned = silo.stated.learned
+        checked += check_card(basis.job, {} if learned is None else learned["ranges"], files)
     against = tuple(
         f"{site} signed ledgers of {pair[0].lines} and {pair[1].lines} lines that contradict each other: its "
         "ledger was set back to an older copy, or two copies of it were in use"

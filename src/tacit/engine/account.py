@@ -132,19 +132,9 @@ def account_run(directory: Path) -> RunAccount:
     cost = None
     if worst.rounds:
         cost = cost_after(book.clients[worst.client].events.after, worst.rounds, worst.delta, book.adjacency)
-    promise = partial(
-        Guarantee,
-        delta=book.delta,
-        deltas=tuple(one.delta for one in spent),
-        adjacency=book.adjacency,
-        unit=book.unit,
-        public=book.public,
-    )
-    guarantee = promise(
-        tuple(book.event(one.client) for one in spent), adversary=book.adversary, colluding=book.colluding
-    )
+    guarantee = book.promise({client: book.event(client) for client in book.clients})
     beside = tuple(
-        promise(tuple(book.clients[one.client].beside[adversary] for one in spent), adversary=adversary)
+        book.promise({client: terms.beside[adversary] for client, terms in book.clients.items()}, adversary)
         for adversary in book.exposed_to
     )
     over_budget = [
@@ -190,7 +180,7 @@ def _differences(book: LedgerReading, summary: dict[str, Any]) -> list[str]:
         for name, value in ledger.items()
         if summary.get(name) != value
     ]
-    promised, claimed = book.promised(), summary.get("epsilon")
+    promised, claimed = book.guarantee().epsilon, summary.get("epsilon")
     if not isinstance(claimed, int | float) or not math.isclose(promised, claimed, rel_tol=_TOLERANCE):
         differences.append(f"epsilon: recomputed from the ledger {promised!r}, in the summary {claimed!r}")
     return differences

@@ -192,8 +192,9 @@ def scoring_of(asked: dict[str, Any], records: Federation, model: str | None = N
         records: those that are held back, or a stand-in for them.
         model: the name of the model; None for the usual one.
     """
-    unit = _unit(records, model or default_model(records))
-    bound = asked["loss_bound"] if "loss_bound" in asked else _usual_bound(records, unit)
+    model = model or default_model(records)
+    unit = _unit(records, model)
+    bound = asked["loss_bound"] if "loss_bound" in asked else _usual_bound(records, model)
     edges = _numbers("edges", asked.get("edges", EDGES))
     return Scoring(records.classes, bound, edges, _groups(asked, records), unit)
 
@@ -206,12 +207,15 @@ def _unit(records: Federation, model: str) -> TargetUnit | None:
     return TargetUnit(records.target_scale, SQUARED[model], "" if target is None else target.unit)
 
 
-def _usual_bound(records: Federation, unit: TargetUnit | None) -> float:
-    """For classifiers the usual one; for regressions the loss of a large error."""
+def _usual_bound(records: Federation, model: str) -> float:
+    """For classifiers the usual one; for regressions the loss of a large error.
+
+    In a model's units, half of a schema's range is 1, whatever the range is: it may still have to be learned.
+    """
     if records.classes is not None:
         return USUAL_LOSS_BOUND
     half = 1.0 if records.schema is not None else records.target_bound
-    if unit is None or half is None:
+    if model not in SQUARED or half is None:
         raise RequestError(
             "evaluation.loss_bound is needed for this regression: a public bound on a record's loss (of least "
             "squares, half of its squared error). It follows from the target's range for least-squares and "
@@ -219,7 +223,7 @@ def _usual_bound(records: Federation, unit: TargetUnit | None) -> float:
             "as 1: try evaluation.loss_bound = 0.5"
         )
     large = 2 * half * LARGE_ERROR
-    return large**2 / 2 if unit.squared else large
+    return large**2 / 2 if SQUARED[model] else large
 
 
 def _groups(asked: dict[str, Any], records: Federation) -> Groups | None:

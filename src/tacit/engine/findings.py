@@ -13,14 +13,19 @@ import torch
 from tacit.engine.given import misfit_bound, misfit_step
 from tacit.engine.misfits import Limit, misfit_features, misfit_targets
 from tacit.engine.outlook import assumed_target, outlook, prospect_of
+from tacit.engine.ranges import noise_on_shares
 from tacit.models.linear import LinearModel
 from tacit.models.persons import PersonModel
+from tacit.side.ranges import ENDS
 
 if TYPE_CHECKING:
     from tacit.engine.run import Run
 
 RARE = 0.9
 """If one class has this share of the records, accuracy says little about the others."""
+
+BLURRED = 2 * ENDS[0]
+"""With more noise on shares than this, a halving in the search for a range errs about one time in three."""
 
 
 def findings(run: Run) -> list[Limit]:
@@ -55,6 +60,15 @@ def findings(run: Run) -> list[Limit]:
             )
         )
     found += misfits
+    if (noise := noise_on_shares(plan.federation, plan.privacy)) is not None and noise > BLURRED:
+        people = "persons" if plan.federation.by_person else "records"
+        found.append(
+            Limit(
+                f"Beyond the ends of learned ranges lie about {ENDS[0]:.0%} of the {people}, but noise moved "
+                f"such shares by about {noise:.1%}: the ranges may be far too wide.",
+                "Give ranges that are public, or leave fewer open.",
+            )
+        )
     if ahead is not None and ahead.verdict == "fair":
         found.append(Limit("Noise may limit the result.", ahead.advice))
     elif ahead is not None and ahead.verdict != "clear":

@@ -12,7 +12,7 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tacit.errors import DataError, RequestError, count, positive
-from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, epsilon, events
+from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, events
 from tacit.privacy.accountant.accounting import check_delta
 
 
@@ -121,11 +121,24 @@ class LedgerReading:
         """The event of all that a client has released."""
         return self.clients[client].events.after(self.taken[client])
 
-    def promised(self) -> float:
-        """The promised epsilon: every group is charged for the most rounds that any client took part in."""
+    def guarantee(self) -> Guarantee:
+        """The promise: every client is charged for the most rounds that any of them took part in."""
         most = max(self.taken.values(), default=0)
-        groups = {id(one): one for one in self.clients.values()}.values()
-        return max(epsilon(one.events.after(most), one.delta, self.adjacency) for one in groups)
+        return self.promise({client: terms.events.after(most) for client, terms in self.clients.items()})
+
+    def promise(self, released: Mapping[int, DpEvent], against: Adversary | None = None) -> Guarantee:
+        """What the clients' events promise, against the run's adversary or against one who sees more."""
+        told = sorted(released)
+        return Guarantee(
+            tuple(released[client] for client in told),
+            self.delta,
+            self.adjacency,
+            self.unit,
+            against or self.adversary,
+            self.public,
+            tuple(self.clients[client].delta for client in told),
+            0 if against else self.colluding,
+        )
 
 
 def _terms(groups: Any) -> dict[int, ClientTerms]:

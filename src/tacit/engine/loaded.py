@@ -19,6 +19,7 @@ from tacit.data.schema.encode import encode, terms
 from tacit.data.schema.values import table_values
 from tacit.engine.brief_repr import BriefRepr
 from tacit.engine.model_card import ModelCard
+from tacit.engine.promised import promised
 from tacit.engine.recipe import Recipe
 from tacit.engine.trained import Trained
 from tacit.errors import DataError, RequestError
@@ -28,14 +29,13 @@ from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.named import named_parameters
 from tacit.models.registry import ENTRY_POINT
+from tacit.privacy import Guarantee
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 NO_PROBABILITIES = frozenset(["svm"])
 """Classifiers whose loss is not the negative logarithm of a probability."""
-
-_PROMISED = ("epsilon", "delta", "unit", "adjacency", "adversary", "promise", "largest_epsilon")
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,9 +56,12 @@ class LoadedRun(BriefRepr):
         """The run in a few lines: where it is, what its model predicts, and what was promised."""
         numbers = f"{self.trained.parameters.numel():,} parameters"
         predicted = "" if self.schema is None else f", predicts {self.schema.target.column}"
-        promises = {"promise": self.guarantee.get("promise"), **self.guarantee.get("silos", {})}
-        said = {name: str(promise) for name, promise in promises.items() if promise}
-        return {"run": str(self.directory), "model": f"{self.card.model}, {numbers}{predicted}", **said}
+        promise = "none: this run is not private" if self.guarantee is None else self.guarantee.sentence()
+        return {
+            "run": str(self.directory),
+            "model": f"{self.card.model}, {numbers}{predicted}",
+            "promise": promise,
+        }
 
     @property
     def schema(self) -> Schema | None:
@@ -79,17 +82,13 @@ class LoadedRun(BriefRepr):
         return Recipe.read(path) if path.is_file() else None
 
     @cached_property
-    def guarantee(self) -> dict[str, Any]:
-        """What was promised, to whom, against whom: from the summary, or from the certificate of a deployment."""
-        for name in ("summary.json", "certificate.json"):
-            if (self.directory / name).is_file():
-                content = json.loads((self.directory / name).read_text())
-                silos = {site: silo["promise"] for site, silo in content.get("silos", {}).items() if silo}
-                promised = {key: content[key] for key in _PROMISED if key in content}
-                return promised | ({"silos": silos} if silos else {})
-        raise DataError(
-            f"{self.directory} has neither summary.json nor certificate.json: the run is not finished"
-        )
+    def guarantee(self) -> Guarantee | None:
+        """What was promised, to whom, against whom, as `Run.guarantee` says it; None for a run without privacy.
+
+        It is computed again from the ledger; for a deployment, from the certificate, with the silos as clients.
+        `tacit verify` checks who signed that.
+        """
+        return promised(self.directory)
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -252,9 +251,8 @@ def load_run(directory: Path | str, *, model: Model | nn.Module | str | None = N
     place = Path(directory)
     if not place.is_dir():
         raise DataError(f"{place} is not the directory of a run: there is no such directory")
-    # A rehearsed deployment has a folder for every party.
-    server = place / "server" / "state"
-    place = server if server.is_dir() else place
+    # A deployment's server keeps the run in its folder's state; a rehearsal has a folder for every party.
+    place = next((one for one in (place / "server" / "state", place / "state") if one.is_dir()), place)
     card = ModelCard.read(place)
     if isinstance(model, str) or model is None:
         _check_named(card, place, model)

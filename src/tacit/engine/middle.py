@@ -15,12 +15,12 @@ from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import can_charge, settings_are_open
 from tacit.engine.targets import privacy_of
 from tacit.errors import RequestError
-from tacit.federation import Federation, Middle
+from tacit.federation import Federation
 from tacit.noise.additive import build_noise
 from tacit.privacy import Target
 from tacit.privacy.events import composed
 from tacit.side.budget import split_target
-from tacit.side.middle import exact_middle, middle_release, private_middle
+from tacit.side.middle import Middle, exact_middle, middle_release, private_middle
 
 SHARES = (0.2, 0.3, 0.4)
 """What learning may cost alone, as a share of epsilon: the first that is enough. Training keeps 98, 95 or 92%."""

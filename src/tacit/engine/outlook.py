@@ -78,10 +78,8 @@ def outlook(plan: Plan) -> Outlook | None:
         if ratio >= sharp:
             return Outlook(ratio, "clear", f"{expected}enough to learn from.", "", assumed, summed)
         expected += "enough for main effects, but noise costs accuracy."
-        advice = (
-            f"With a signal below about {two_digits(sharp)} times the noise, rare classes and small effects "
-            f"suffer most.{sums}"
-        )
+        weak = "small effects" if plan.federation.classes is None else "rare classes and small effects"
+        advice = f"With a signal below about {two_digits(sharp)} times the noise, {weak} suffer most.{sums}"
         return Outlook(ratio, "fair", expected, advice, assumed, summed)
     # A tenth more is the least that is worth saying.
     needs = f"{_needs(plan, max(1.1, clear / ratio))}, or a model with fewer parameters."

@@ -63,6 +63,16 @@ def ranges_target(privacy: Privacy) -> Target:
     return split_target(privacy, SHARE)
 
 
+def noise_on_shares(federation: Federation, privacy: Privacy) -> float | None:
+    """The noise on the shares of records from which ranges were learned; None if none was. It is public."""
+    schema = federation.schema
+    if federation.charged is None or schema is None or privacy == "none":
+        return None
+    # The noise depends on how many ranges there are, not on their limits.
+    start = RangeSearch.start([Limits(name, 0.0, 1.0) for name in schema.learned])
+    return ranges_release(start, federation, "", ranges_target(privacy), 0).noise_std
+
+
 def open_limits(recipe: Recipe, federation: Federation) -> tuple[Limits, ...]:
     """The limits of the ranges that were learned when the records of this recipe were prepared."""
     if federation.charged is None or federation.schema is None:

@@ -29,6 +29,8 @@ def summary(run: Run, directory: Path | None = None) -> dict[str, Any]:
         "algorithm": run.algorithm.name,
         "data": federation.name,
         "clients": federation.clients,
+        # A record is a person, if one may have several rows.
+        "counted": "persons" if federation.by_person else "records",
         "records": federation.records if shows_sizes else None,
         "records_per_client": [int(sizes.min()), int(sizes.max())] if shows_sizes else None,
         "dim": work.model.dim,

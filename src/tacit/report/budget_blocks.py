@@ -9,11 +9,13 @@ from tacit.privacy import Target, events
 from tacit.privacy.accountant.filter import room
 from tacit.privacy.promises.rounding import round_down, round_up
 from tacit.report.page import Block, Paragraph, SortableTable
+from tacit.report.words import counted_in
 
 
 def budget_blocks(signed: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """A table of all silos that have signed a certificate."""
-    columns = ("silo", "budget", "this run", "all its runs", "left", "delta", "records", "noise multiplier")
+    counted = counted_in(signed.values())
+    columns = ("silo", "budget", "this run", "all its runs", "left", "delta", counted, "noise multiplier")
     rows = []
     for site, silo in signed.items():
         budget, spent = silo["policy"]["epsilon"], silo["epsilon"]["collaboration"]

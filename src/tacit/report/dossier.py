@@ -24,7 +24,7 @@ from tacit.report.page import (
 from tacit.report.run_page import Repeat, correction_section, repeat_blocks
 from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
-from tacit.report.words import plain_meaning, protected_unit, stated_words, without_trust
+from tacit.report.words import counted_in, plain_meaning, protected_unit, stated_words, without_trust
 
 FIELDS = (
     ("Purpose of the processing", "what the model is for, and what it must not be used for"),
@@ -105,7 +105,10 @@ _FORM_NOTE = Paragraph(
 
 def _evaluation(verified: Mapping[str, Any]) -> list[Section]:
     found = verified.get("evaluation")
-    return [Section("How good the model is for new records", evaluation_blocks(found))] if found else []
+    if not found:
+        return []
+    units = counted_in(silo for silo in _silos(verified["certificate"]).values() if silo)
+    return [Section("How good the model is for new records", evaluation_blocks(found, units))]
 
 
 def _silos(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:

@@ -24,8 +24,11 @@ EvaluationResult = Mapping[str, Any]
 """An evaluation as plain data: what a summary has under `evaluation`."""
 
 
-def evaluation_blocks(evaluation: EvaluationResult) -> list[Block]:
-    """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities."""
+def evaluation_blocks(evaluation: EvaluationResult, units: str = "records") -> list[Block]:
+    """Pooled numbers, each client's, the groups' and their gaps, and the reliability of probabilities.
+
+    units: "records", or "persons" if a record is a person.
+    """
     pooled, clients = evaluation["all"], evaluation["clients"]
     cost = evaluation.get("epsilon_alone")
     left_out = evaluation.get("left_out")
@@ -40,7 +43,7 @@ def evaluation_blocks(evaluation: EvaluationResult) -> list[Block]:
         else f"{sent}. The promise above covers it; alone it would cost epsilon = {up_to(cost)}."
     )
     intro = (
-        f"Measured on {pooled['records']:,} records that the clients held back from training. {paid} Bars are "
+        f"Measured on {pooled['records']:,} {units} that the clients held back from training. {paid} Bars are "
         "95% intervals for noise and sampling together. Where noise hides a number, its bar spans all that is "
         "possible."
     )
@@ -83,10 +86,12 @@ def compared_blocks(evaluations: Sequence[tuple[str, EvaluationResult]]) -> list
     )
     pooled = [(label, evaluation["all"]) for label, evaluation in evaluations]
     charts = []
-    for name in (name for name in NAMES if all(name in own for _, own in pooled)):
+    for name in (name for name in NAMES if all(name in _shown(own) for _, own in pooled)):
         bars = [_interval(label, own[name]) for label, own in pooled]
         charts.append((interval_chart(bars, NAMES[name], fixed=_RANGES.get(name)), NAMES[name]))
-    return [Paragraph((intro,)), Charts(tuple(charts))]
+    errors = dict.fromkeys(evaluation["error_is"] for _, evaluation in evaluations if "error_is" in evaluation)
+    meaning = [Paragraph(tuple(f"error: {what}" for what in errors))] if errors else []
+    return [Paragraph((intro,)), Charts(tuple(charts)), *meaning]
 
 
 def _shown(own: EvaluationResult) -> list[str]:
@@ -114,7 +119,8 @@ def _group_charts(groups: Mapping[str, EvaluationResult], asked: Sequence[str]) 
 
 def _gaps(groups: Mapping[str, EvaluationResult]) -> SortableTable:
     rows = []
-    for group, own in groups.items():
+    # Of two groups, one has the gap of the other turned round: two estimates of it would contradict each other.
+    for group, own in list(groups.items())[: 1 if len(groups) == 2 else None]:
         for key, gap in own.items():
             name, is_gap, _ = key.partition("_gap")
             if not is_gap or name not in _shown(own):
@@ -122,7 +128,8 @@ def _gaps(groups: Mapping[str, EvaluationResult]) -> SortableTable:
             low, high = gap["low"], gap["high"]
             verdict = "no difference can be seen" if low <= 0 <= high else "higher" if low > 0 else "lower"
             rows.append((group, NAMES[name], gap["value"], low, high, verdict))
-    columns = ("group", "quantity", "gap to all others", "at least", "at most", "in words")
+    others = "gap to all others" if len(groups) > 2 else f"gap to {list(groups)[-1]}"
+    columns = ("group", "quantity", others, "at least", "at most", "in words")
     return SortableTable("gaps between groups, with 95% bars", columns, tuple(sorted(rows)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tacit.report.chart import Interval, interval_chart, line_chart
 from tacit.report.intervals import joint_interval, mean_interval, mean_line, share_interval
 from tacit.report.page import Block, Charts, Facts, Marked, Paragraph, Verdict
+from tacit.report.words import counted
 
 Summary = Mapping[str, Any]
 """A run's summary.json."""
@@ -27,17 +28,17 @@ def metric_interval(name: str, summaries: Sequence[Summary]) -> tuple[Interval, 
     values = [s["test_metric"] for s in summaries if s["test_metric"] is not None]
     if not values:
         return None
-    records = summaries[0].get("test_records")
+    records, units = summaries[0].get("test_records"), counted(summaries[0])
     if summaries[0]["test_metric_name"] == "accuracy" and records:
         sampled = share_interval(name, sum(values) / len(values), records)
         if len(values) == 1:
             return sampled, (
-                f"The bar is the 95% interval (Wilson) for {records:,} test records: how it would vary with "
-                "other test records. How it varies with the noise, only several seeds show (--seeds 5)."
+                f"The bar is the 95% interval (Wilson) for {records:,} test {units}: how it would vary with "
+                f"other test {units}. How it varies with the noise, only several seeds show (--seeds 5)."
             )
         return joint_interval(mean_interval(name, values), sampled), (
             f"The bar is the 95% interval of the mean over {len(values)} seeds (Student's t) and for {records:,} "
-            "test records (Wilson) together: how it varies with noise, batches, start and test records."
+            f"test {units} (Wilson) together: how it varies with noise, batches, start and test {units}."
         )
     if len(values) > 1:
         return mean_interval(name, values), (
@@ -127,7 +128,10 @@ def measured_blocks(summaries: Sequence[Summary], histories: Sequence[Rows]) -> 
         Facts(
             (
                 ("training loss at the end", f"{losses.value:.4g}{spread}"),
-                ("records per client", "protected" if sizes is None else f"{sizes[0]:,} to {sizes[1]:,}"),
+                (
+                    f"{counted(first)} per client",
+                    "protected" if sizes is None else f"{sizes[0]:,} to {sizes[1]:,}",
+                ),
                 ("time", f"{sum(s['seconds'] for s in summaries):.1f} s"),
             )
         ),

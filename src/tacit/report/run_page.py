@@ -27,6 +27,7 @@ from tacit.report.table_blocks import SchemaTable, table_blocks
 from tacit.report.terms import glossary
 from tacit.report.words import (
     corrected_words,
+    counted,
     in_bytes,
     learned_words,
     plain_meaning,
@@ -91,7 +92,8 @@ def run_page(
     if schema is not None:
         sections.insert(1, Section("What the model predicts, and from what", table_blocks(schema)))
     if first.get("evaluation"):
-        sections.insert(-1, Section("How good it is for new records", evaluation_blocks(first["evaluation"])))
+        measured = evaluation_blocks(first["evaluation"], counted(first))
+        sections.insert(-1, Section("How good it is for new records", measured))
     if first.get("learned"):
         sections.append(
             Section("What was learned before training", [Paragraph((learned_words(first["learned"]),))])
@@ -181,7 +183,8 @@ def shown_epsilon(epsilon: float | None) -> float | str:
 
 def public_blocks(summary: Summary) -> list[Block]:
     """What the promise takes as known to everybody."""
-    described = ", and the schema: columns, ranges, categories and classes" if summary.get("schema") else ""
+    given = "ranges (not those that were learned)" if "ranges" in (summary.get("learned") or {}) else "ranges"
+    described = f", and the schema: columns, {given}, categories and classes" if summary.get("schema") else ""
     return [
         Paragraph(("The promise does not protect these; it takes them as known to everybody:",)),
         Paragraph((*summary.get("public", ()), f"the recipe, which is every setting of the run{described}")),

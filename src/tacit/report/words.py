@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.privacy.promises.protection import NO_PROTECTION
@@ -85,7 +85,17 @@ def not_covered(*, tested: bool) -> str:
     )
 
 
-def evaluation_words(evaluation: Mapping[str, Any]) -> str:
+def counted(summary: Mapping[str, Any]) -> str:
+    """What a run's numbers of records count: persons, if all rows of one are a record."""
+    return str(summary.get("counted", "records"))
+
+
+def counted_in(silos: Iterable[Mapping[str, Any]]) -> str:
+    """The same for silos' certificates."""
+    return "persons" if any(PERSONS in silo["public"] for silo in silos) else "records"
+
+
+def evaluation_words(evaluation: Mapping[str, Any], units: str = "records") -> str:
     """The pooled numbers of a private evaluation with their 95% bars, on one line."""
     everyone = evaluation["all"]
     found = {
@@ -102,7 +112,7 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     hidden = [name for name, one in found.items() if one["value"] is None]
     told = [*numbers, f"noise hides {', '.join(hidden)}"] if hidden else numbers
     said = f". Error: {evaluation['error_is']}" if "error_is" in evaluation else ""
-    return f"{everyone['records']} records, with 95% bars: {', '.join(told)}{said}"
+    return f"{everyone['records']} {units}, with 95% bars: {', '.join(told)}{said}"
 
 
 def _rounded_down(value: float) -> float:

@@ -6,11 +6,12 @@ Steps and clip norms assume targets of a certain size. For arrays that nobody ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from tacit.federation import Federation, Middle
+from tacit.federation import Federation
 from tacit.privacy.promises.guarantee import Target
 from tacit.side.ranges import Limits, Numbers, RangeSearch, search_ranges
 from tacit.side.release import NoisyMeans, SideRelease
@@ -30,6 +31,16 @@ CERTAIN = 0.07
 
 APART = 2
 """Quartiles differ if they are at least so many of the smallest steps apart: many targets may be the same."""
+
+
+@dataclass(frozen=True)
+class Middle:
+    """Where the targets of a regression lie, as far as it was learned."""
+
+    centre: float
+    """the middle of the two quartiles"""
+    half: float | None
+    """half of their distance; None if nothing could be told of it"""
 
 
 def middle_release(

@@ -6,6 +6,7 @@ is NaN. Errors name the column; they are for whoever holds the table, and never 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ from tacit.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+"""A number that means something else beside columns that commas separate."""
 
 MOST_OUTSIDE = 0.5
 """If a larger share of a column lies outside its public range, it is taken to be in another unit."""
@@ -59,10 +63,10 @@ def target_values(frame: pd.DataFrame, target: Predicted, where: str) -> Vector:
         return codes.astype(np.int64)
     numbers = _numbers(column, name, target.unit)
     _refuse_gaps(numbers, column, name)
-    low, high = target.range or (0.0, 0.0)
     if target.task == "count" and bool(((numbers < 0) | (numbers != np.round(numbers))).any()):
         raise DataError(f"{name} is a count, but some values are not whole numbers of at least 0")
-    _check_unit(numbers, target.within or (low, high), name, target)
+    if (wrong := outside(numbers, target, name)) is not None:
+        raise DataError(f"{wrong}, or agree on another range")
     scaled: Vector = (numbers - target.centre) / target.half
     return scaled
 
@@ -139,8 +143,8 @@ def _values(column: pd.Series[Any], said: Column, where: str, strict: bool) -> V
         )
     # A learned range says nothing about units, and whoever chose it must not be told how many values lie outside:
     # only its public limits are compared.
-    if strict and (public := said.within or said.range) is not None:
-        _check_unit(values, public, name, said)
+    if strict and (wrong := outside(values, said, name)) is not None:
+        raise DataError(f"{wrong}, or agree on another range")
     return values
 
 
@@ -149,9 +153,14 @@ def _numbers(column: pd.Series[Any], name: str, unit: str) -> Vector:
     wrong = (numbers.isna() & column.notna()).to_numpy()
     if wrong.any():
         row = int(wrong.argmax())
+        found = column.iloc[row]
         raise DataError(
-            f"{name} must hold numbers, but row {column.index[row]} holds {column.iloc[row]!r}: correct it, or "
-            "add it to gaps if it means that nothing is known"
+            f"{name} must hold numbers, but row {column.index[row]} holds {found!r}: "
+            + (
+                "write decimals with a point, or separate columns by semicolons"
+                if _DECIMAL_COMMA.fullmatch(str(found))
+                else "correct it, or add it to gaps if it means that nothing is known"
+            )
         )
     values: Vector = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     # The result of a division by zero says as little as a gap.
@@ -179,7 +188,12 @@ def _codes(
     table = np.array([*(stranger_place if place is None else float(place) for place in each), np.nan])
     if strict and np.isnan(table[:-1]).any():
         stranger = as_text(found[int(np.isnan(table[:-1]).argmax())])
-        raise DataError(f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}")
+        # Whoever holds the table often cannot change the schema, on which others have agreed.
+        remedy = ", or sets other = true" if setting == "categories" else ""
+        raise DataError(
+            f"{name} holds {stranger!r}, which is not among its {setting}: {', '.join(known[:20])}. Write it as "
+            f"one of them, or agree on a schema that lists it{remedy}"
+        )
     values: Vector = table[codes]
     return values
 
@@ -190,7 +204,7 @@ def _days(column: pd.Series[Any], said: Column, name: str, strict: bool) -> Vect
     if strict and wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise DataError(
-            f"{name} must hold dates ({said.format or 'ISO 8601, such as 2024-05-31'}), but row "
+            f"{name} must hold dates ({form_of_dates(said)}), but row "
             f'{column.index[row]} holds {column.iloc[row]!r}; set its format, such as "%d/%m/%Y"'
         )
     return as_days(dates)
@@ -204,13 +218,17 @@ def _refuse_gaps(values: Vector, column: pd.Series[Any], name: str) -> None:
         )
 
 
-def _check_unit(values: Vector, public: Sequence[float], name: str, part: Column | Predicted) -> None:
-    known = values[~np.isnan(values)]
-    if len(known) and np.mean((known < public[0]) | (known > public[1])) > MOST_OUTSIDE:
-        raise DataError(
-            f"{name}: most values lie outside its public range, {_range(public, part)}. {_remedy(part)}, or "
-            "agree on another range"
-        )
+def outside(values: Vector, part: Column | Predicted, name: str) -> str | None:
+    """What to say and do about values most of which lie outside their public range; None if they do not."""
+    known, public = values[~np.isnan(values)], part.within or part.range
+    if public is None or not len(known) or np.mean((known < public[0]) | (known > public[1])) <= MOST_OUTSIDE:
+        return None
+    return f"{name}: most values lie outside its public range, {_range(public, part)}. {_remedy(part)}"
+
+
+def form_of_dates(said: Column) -> str:
+    """How the dates of a column are written."""
+    return said.format or "ISO 8601, such as 2024-05-31"
 
 
 def _range(ends: Sequence[float], part: Column | Predicted) -> str:

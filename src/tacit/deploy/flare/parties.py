@@ -35,6 +35,7 @@ from tacit.engine.lock import held
 from tacit.errors import MessageError, RequestError
 from tacit.federation import Federation
 from tacit.privacy.promises.guarantee import against
+from tacit.privacy.promises.terms import PERSONS
 
 _LOG = logging.getLogger("tacit.deploy.parties")
 LOOK_SECONDS = 1.0
@@ -131,7 +132,8 @@ def run_silo(party: PartyFolder, records: Federation | OpenTable, say: Callable[
         terms = silo.terms
         say(f"{site}: job {party.job.digest}")
         noise = f"noise multiplier {terms.noise_multiplier:.4g}"
-        say(f"{site}: {terms.records} records, {noise}, {terms.planned} rounds")
+        what = "persons" if PERSONS in terms.public else "records"
+        say(f"{site}: {terms.records} {what}, {noise}, {terms.planned} rounds")
         if party.job.summed:
             trust = party.job.algorithm.trust
             say(
@@ -195,7 +197,11 @@ def _answer_until_stopped(party: PartyFolder, answerer: Party, say: Callable[[st
 
 
 def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], bytes]:
+    """Answers, and says what was answered. A refusal that is repeated, round by round, is said once."""
+    refused: Code | None = None
+
     def answer(request: bytes) -> bytes:
+        nonlocal refused
         frame = answerer.step(request)
         # The console may be closed or the disk full; the answer must be sent anyway.
         with contextlib.suppress(MessageError, OSError):
@@ -204,8 +210,9 @@ def _narrated(answerer: Party, say: Callable[[str], None]) -> Callable[[bytes], 
                 say(f"{reply.site}: certificate written for run {reply.run}")
             elif reply.body.startswith(b'{"heads"'):
                 say(f"{reply.site}: told the server which ledger heads it has witnessed")
-            else:
+            elif reply.code is Code.OK or reply.code is not refused:
                 say(f"{reply.site}: round {reply.round}: {reply.code}, {len(reply.body)} bytes")
+            refused = None if reply.code is Code.OK else reply.code
         return frame
 
     return answer

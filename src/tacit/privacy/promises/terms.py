@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 from tacit.errors import unknown_name
 
@@ -74,6 +75,15 @@ class Adversary(_Word):
         "anyone who sees only each round's sum over clients, not who took part, and has no client's help"
         """
         return _DESCRIPTIONS[self]
+
+
+def weakest(adversaries: Iterable[Adversary]) -> Adversary:
+    """The adversary against whom several promises of deployed runs hold together: the one who sees the least.
+
+    >>> weakest([Adversary.SERVER, Adversary.SECURE_SUM])
+    <Adversary.SECURE_SUM: 'secure-sum'>
+    """
+    return min(adversaries, key=(Adversary.SECURE_SUM, Adversary.SHUFFLER, Adversary.SERVER).index)
 
 
 _ALONE = "and has no client's help"
