@@ -14,15 +14,18 @@ import tacit
 from tacit.cli.deploy import _provisioned
 from tacit.deploy.job import Job
 from tacit.engine.account import account_run
+from tacit.engine.audit.releases import PlayedMiddle
 from tacit.engine.loaded import load_run
-from tacit.engine.middle import UNSEEN, with_middle
+from tacit.engine.middle import UNSEEN, middle_targets, with_middle
 from tacit.engine.outlook import outlook
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.errors import RequestError
 from tacit.federation import Federation
+from tacit.models.linear import least_squares
 from tacit.planning.choice import choose
 from tacit.planning.shape import plan_unseen
+from tacit.side.middle import Middle, middle_release
 from tacit.sklearn import FederatedEstimator, FederatedRidge
 
 RECIPE = Recipe(algorithm="noisy-mb-sgd", data="custom", epsilon=2.0, rounds=100)
@@ -138,12 +141,98 @@ def test_refused_where_it_cannot_be_charged_or_means_nothing() -> None:
         make_plan(Recipe(target_bound="learn"), federation=tacit.load("digits", clients=3))
     with pytest.raises(RequestError, match="accounted per record"):
         _plan(0.0, 1.0, algorithm="dp-fedavg", privacy="client", target_bound="learn")
+    with pytest.raises(RequestError, match="models with a name"):
+        make_plan(
+            replace(RECIPE, target_bound="learn"),
+            federation=_records(0.0, 1.0),
+            model=least_squares(features=4),
+        )
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(RequestError, match="target_bound must be a finite number of at least 0"):
+            Recipe(target_bound=wrong)
     with pytest.raises(RequestError, match="target_bound must be 'learn' or a number"):
         Recipe(target_bound="guess")  # type: ignore[arg-type]
     sites = ["a", "b", "c"]
     learns = _plan(0.0, 1.0, data_settings={"features": "sizes:0.5"})
     with pytest.raises(RequestError, match="give a public bound on the absolute"):
         Job.from_plan(learns, sites)
+
+
+def test_what_was_read_without_privacy_is_refused_under_a_promise() -> None:
+    none = Recipe(algorithm="mb-sgd", data="custom", privacy="none", epsilon=None, delta=None, rounds=100)
+    seen = make_plan(replace(none, feature_norm=2.0), federation=_records(2000.0, 10.0)).federation
+    private = replace(RECIPE, feature_norm=2.0)
+    for noise in ("gaussian", "lattice"):
+        with pytest.raises(RequestError, match="nothing was charged for it"):
+            make_plan(replace(private, noise=noise), federation=seen)
+    with pytest.raises(RequestError, match="nothing was charged for it"):
+        make_plan(RECIPE, federation=replace(seen, feature_norm=None))  # learning sizes is charged, but not this
+    with pytest.raises(RequestError, match="nothing was charged for it"):
+        make_plan(private, federation=replace(_records(0.0, 1.0), middle=Middle(0.0, 1.0)))
+
+
+def test_records_that_are_planned_twice_are_charged_once_and_the_recipe_says_so() -> None:
+    first = _plan(50.0, 2.0, feature_norm=2.0)
+    second = make_plan(replace(RECIPE, feature_norm=2.0), federation=first.federation)
+    assert second.recipe == first.recipe
+    assert torch.equal(first.calibration.noise_multipliers, second.calibration.noise_multipliers)
+    with pytest.raises(RequestError, match="give a public bound on the absolute"):
+        Job.from_plan(second, ["a", "b", "c"])
+
+
+def test_a_recipe_of_a_run_suits_other_records_too() -> None:
+    """Its clip norm would be in the unit of the first run's targets."""
+    first = _plan(2000.0, 10.0)
+    assert first.recipe is not None
+    assert _r2(make_plan(first.recipe, federation=_records(0.0, 0.001))) > 0.8
+    asked = make_plan(
+        replace(RECIPE, target_bound="learn", algorithm_settings={"clip_norm": 3.0}),
+        federation=_records(50.0, 2.0),
+    )
+    assert asked.recipe is not None
+    assert asked.recipe.algorithm_settings["clip_norm"] == 3.0
+
+
+def test_no_theory_takes_what_was_learned_for_a_bound_on_all_targets() -> None:
+    for bound in ("learn", 0.0):
+        recipe = replace(RECIPE, target_bound=bound, settings_from="theory", rounds=5)  # type: ignore[arg-type]
+        plan = make_plan(
+            recipe.with_algorithm_settings(projection="ball:10").with_settings({"feature_norm": 2.0}),
+            federation=_records(2e5, 8e4),
+        )
+        assert plan.recipe is not None
+        assert "step" not in plan.recipe.algorithm_settings
+
+
+def test_zero_means_that_nothing_is_known() -> None:
+    recipe = replace(RECIPE, target_bound=0.0, rounds=20)
+    best = choose(recipe, algorithms=["noisy-mb-sgd"], trials=1, federation=_records(0.0, 1.0, 1500))[0]
+    assert best.score is not None
+
+
+def test_an_audit_plays_what_was_released_before_records_were_held_back(tmp_path: Path) -> None:
+    held = _records(50.0, 2.0, records=2100)
+    asked = {"evaluation.held_back": 0.4, "evaluation.loss_bound": 1.0}
+    plan = make_plan(RECIPE.with_settings(asked), federation=held)
+    planned = middle_release(held, targets=middle_targets(plan.privacy), seed=0)  # type: ignore[arg-type]
+    played = PlayedMiddle.planned(plan, 0)
+    assert planned is not None
+    assert played is not None
+    assert (played.target, played.halvings) == (planned.target, planned.releases)
+
+
+def test_a_penalty_does_not_pull_the_model_from_where_it_started() -> None:
+    held = _records(2000.0, 10.0)
+    X, y, who = held.features.numpy(), held.targets.numpy(), np.arange(held.records) % 3
+    model = FederatedRidge(epsilon=2, alpha=0.01, random_state=0).fit(X, y, clients=who)
+    assert model.score(X, y) > 0.8
+
+
+def test_sizes_that_are_only_assumed_are_told_beside_targets_that_are_learned() -> None:
+    ahead = outlook(_plan(50.0, 2.0, data_settings={"features": "given"}))
+    assert ahead is not None
+    assert "features of about size 1" in ahead.sentence
+    assert "target" not in ahead.sentence
 
 
 def test_planning_charges_the_release_and_looks_at_no_record() -> None:

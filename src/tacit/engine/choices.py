@@ -140,7 +140,8 @@ def question(recipe: Recipe, model: Model, federation: Federation, privacy: Priv
 def _target_bound(recipe: Recipe, federation: Federation) -> float | None:
     if federation.schema is not None:
         return federation.schema.target.most
-    return recipe.public_target_bound if recipe.public_target_bound is not None else federation.target_bound
+    # What was learned bounds few targets, not all: theories do not get it.
+    return recipe.public_target_bound
 
 
 def _disjoint(federation: Federation, sampling: Sampling) -> int:

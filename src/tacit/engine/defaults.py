@@ -106,7 +106,8 @@ def good_clip_norm(asked: Asked, batch: float | None, privacy: Privacy, rounds: 
         # 0 and 1, and costs accuracy where there are many classes: the bound is as wide as the noise permits.
         room = _signal_to_noise(asked, batch, privacy, rounds) / WIDE_FROM
         return CLIP_SHARE * scale * min(max(1.0, room), WIDEST)
-    if asked.federation.classes is not None or not asked.target_bound:
+    known = asked.federation.schema is not None or asked.federation.target_bound is not None
+    if asked.federation.classes is not None or not known:
         return CLIP_SHARE * scale
     if isinstance(asked.model, LinearModel) and asked.model.loss.slope_bound is not None:
         # An absolute error pulls as strongly whatever its size.

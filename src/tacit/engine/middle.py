@@ -48,7 +48,15 @@ def with_middle(
         look: if False, for planning: what would be released is charged, and no record is looked at.
     """
     asked = recipe.target_bound == LEARN
-    if federation.middle is not None or not (asked or _learns(recipe, federation, once)):
+    if federation.middle is not None:
+        if recipe.privacy != "none" and federation.middle.charged is None:
+            raise RequestError(
+                "these records know where their targets lie, but nothing was charged for it: plan with the "
+                "records as they were given, or give a public bound on their targets"
+            )
+        learned = recipe.target_bound is None
+        return (replace(recipe, target_bound="learn") if learned else recipe), federation
+    if not (asked or _learns(recipe, federation, once)):
         return recipe, federation
     if federation.classes is not None or federation.schema is not None:
         raise RequestError(
@@ -67,11 +75,12 @@ def with_middle(
     planned = middle_release(federation, name=name, targets=targets, seed=seed)
     if planned is None:
         return replace(recipe, target_bound=None), federation
-    found, event = UNSEEN, planned.event(planned.noise_multiplier)
+    event = planned.event(planned.noise_multiplier)
+    found = replace(UNSEEN, charged=event)
     if look:
         release = private_middle(federation, name=name, targets=targets, seed=seed)
         assert release is not None, "it was planned"
-        found, event = release.value, release.event
+        found = release.value
     charged = event if federation.charged is None else composed([federation.charged, event])
     return learns, replace(federation, middle=found, charged=charged)
 
@@ -83,19 +92,23 @@ def middle_targets(privacy: Target | Sequence[Target]) -> list[Target]:
 
 def bounded_targets(recipe: Recipe, federation: Federation) -> Federation:
     """The records with a bound on their targets: the recipe's, or one that follows from what was learned."""
-    given = recipe.public_target_bound
-    if given is not None:
-        return replace(federation, target_bound=given or None)
+    if isinstance(recipe.target_bound, float):
+        return replace(federation, target_bound=recipe.public_target_bound)
     middle = federation.middle
     if middle is None or middle.half is None:
         return federation
-    starts_there = recipe.model_settings.get("intercept", True)
+    named = not (recipe.model or "").startswith("module:")
+    starts_there = named and recipe.model_settings.get("intercept", True)
     return replace(federation, target_bound=BOUND * middle.half + (0 if starts_there else abs(middle.centre)))
 
 
-def left_open(recipe: Recipe) -> Recipe:
-    """A recipe of a plan that looked at no record, without the clip norm that rests on assumed targets."""
-    return recipe.with_algorithm_settings(clip_norm=None) if recipe.target_bound == LEARN else recipe
+def left_open(recipe: Recipe, asked: Recipe) -> Recipe:
+    """A resolved recipe without the clip norm, if that was not asked for and follows from what was learned.
+
+    With the same records and seed it follows again; for others it would be in the unit of these targets.
+    """
+    follows = recipe.target_bound == LEARN and "clip_norm" not in asked.algorithm_settings
+    return recipe.with_algorithm_settings(clip_norm=None) if follows else recipe
 
 
 def _learns(recipe: Recipe, federation: Federation, once: bool) -> bool:

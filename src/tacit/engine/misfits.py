@@ -71,9 +71,12 @@ def _usual(column: torch.Tensor) -> torch.Tensor:
 
 def misfit_targets(federation: Federation, assumed: float) -> list[Limit]:
     """Targets of a regression that differ little compared with their size, or with what the steps assume."""
-    if federation.classes is not None or federation.schema is not None or federation.middle is not None:
+    if federation.classes is not None or federation.schema is not None:
         return []
-    targets = federation.targets.double()
+    middle = federation.middle
+    if middle is not None and middle.half is not None:
+        return []
+    targets = federation.targets.double() - (0.0 if middle is None else middle.centre)
     centre, spread = float(targets.mean()), float(targets.std(correction=0))
     if abs(centre) > FAR_FROM_ZERO * spread:
         return [

@@ -12,6 +12,7 @@ from tacit.algorithms.trust import Travel
 from tacit.data.datasets import DATASETS
 from tacit.engine.given import misfit_step, reach
 from tacit.engine.plan import Plan
+from tacit.engine.sizes import has_learned_sizes
 from tacit.engine.weights import BY_RECORDS, NOISE_AWARE
 from tacit.models.linear import LinearModel
 from tacit.privacy import Unit
@@ -115,9 +116,10 @@ def _assumed(plan: Plan) -> str:
     if _guesses_targets(plan):
         advice += (
             f" The size of the targets is not known: first steps assume about {assumed_target(plan):.2g}. For a "
-            "better model, set target_bound to a public bound on the absolute target. If targets lie far from "
-            "0 and differ little, subtract a public centre first."
+            "better model, set target_bound to a public bound on the absolute target."
         )
+        if plan.federation.middle is None:
+            advice += " If targets lie far from 0 and differ little, subtract a public centre first."
     return advice
 
 
@@ -156,7 +158,7 @@ def _gain_of_sums(plan: Plan) -> float | None:
 def _guesses_scale(plan: Plan) -> bool:
     """Whether step sizes rest on a guess of how long features are, because no public bound on them is known."""
     federation, by = plan.federation, plan.federation.features_by
-    learned = federation.charged is not None or (by is not None and by.factors is not None)
+    learned = has_learned_sizes(plan.recipe) or (by is not None and by.factors is not None)
     described = federation.name in DATASETS or federation.schema is not None
     scaled = described or federation.feature_norm is not None or learned
     return not scaled and isinstance(plan.algorithm.work.model, LinearModel)

@@ -38,7 +38,7 @@ from tacit.engine.choices import (
 )
 from tacit.engine.correction import PlannedCorrection, plan_correction
 from tacit.engine.evaluation import PlannedEvaluation, coins_of, hold_back, plan_evaluation, settings_of
-from tacit.engine.fronts import model_and_records, with_features
+from tacit.engine.fronts import LEARN, model_and_records, with_features
 from tacit.engine.middle import bounded_targets, left_open, with_middle
 from tacit.engine.recipe import Recipe
 from tacit.engine.records import load_federation
@@ -207,7 +207,8 @@ def _with_preparation(
     if algorithm.work.unit is not Unit.RECORD or algorithm.travel is Travel.COUNTED:
         raise RequestError(
             f"what was learned to prepare records is accounted per record, which messages of {algorithm.name!r} "
-            "cannot be added to: give ranges in the schema, and sizes of arrays as data.features = 'sizes:SIZE'"
+            "cannot be added to: give ranges in the schema, sizes of arrays as data.features = 'sizes:SIZE', and "
+            "a public target_bound"
         )
     return federation.charged if also is None else composed([federation.charged, also])
 
@@ -238,6 +239,7 @@ def make_plan(
         look: if False, what only records can tell (ranges, sizes of features, bounds) is charged but not learned:
             for plans that are shown and not run.
     """
+    asked = recipe
     count("memory_limit_mb", recipe.memory_limit_mb, at_least=0)
     _check_device(recipe.device)
     check_promise(recipe, algorithm_entry(recipe.algorithm).private)
@@ -289,14 +291,17 @@ def make_plan(
         also=_together(event for event, _ in also),
         exposed=_together(exposed for _, exposed in also),
     )
-    recipe = recipe if look else left_open(recipe)
-    return replace(made, recipe=recipe, evaluation=evaluation, correction=correction)
+    return replace(made, recipe=left_open(recipe, asked), evaluation=evaluation, correction=correction)
 
 
 def _prepared(
     recipe: Recipe, federation: Federation, model: Model | None, *, look: bool
 ) -> tuple[Recipe, Federation, Model]:
     """The records as the model takes them, the model, and the recipe with what these settle."""
+    if model is not None and recipe.target_bound == LEARN:
+        raise RequestError(
+            f'target_bound = "{LEARN}" is for models with a name: give a public bound on the targets'
+        )
     if model is None:
         recipe, federation = with_middle(*with_sizes(recipe, federation, look=look), look=look)
     federation = with_features(federation, recipe.data_settings.get("features"), recipe.device)

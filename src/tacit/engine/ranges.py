@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import torch
 
 from tacit.algorithms.calibrate import Privacy
 from tacit.data.encode import Vector
@@ -70,7 +73,22 @@ def noise_on_shares(federation: Federation, privacy: Privacy) -> float | None:
         return None
     # The noise depends on how many ranges there are, not on their limits.
     start = RangeSearch.start([Limits(name, 0.0, 1.0) for name in schema.learned])
-    return ranges_release(start, federation, "", ranges_target(privacy), 0).noise_std
+    return ranges_release(start, as_released(federation), "", ranges_target(privacy), 0).noise_std
+
+
+def as_released(federation: Federation) -> Federation:
+    """A stand-in, all zeros, with as many records as there were when something was learned from them.
+
+    Some may have been held back for an evaluation since.
+    """
+    number = int(federation.most_released.sum())
+    return replace(
+        federation,
+        features=torch.zeros(()).expand(number, *federation.feature_shape),
+        targets=federation.targets.new_zeros(()).expand(number),
+        sizes=federation.most_released,
+        held_back=None,
+    )
 
 
 def open_limits(recipe: Recipe, federation: Federation) -> tuple[Limits, ...]:

@@ -19,6 +19,7 @@ The name determines which settings there are. `algorithm = "soteriafl-gd"` gives
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -142,13 +143,17 @@ class Recipe:
             raise RequestError("quorum and colluding are settings of trust = 'sum'")
         if self.settings_from not in ("defaults", "theory"):
             raise unknown_name("settings_from", self.settings_from, ["defaults", "theory"])
+        if isinstance(self.target_bound, float):
+            bound = self.target_bound
+            if not (math.isfinite(bound) and bound >= 0):
+                raise RequestError(f"target_bound must be a finite number of at least 0, not {bound!r}")
         given = {name: value for name, value in self.algorithm_settings.items() if value is not None}
         object.__setattr__(self, "algorithm_settings", given)
 
     @property
     def public_target_bound(self) -> float | None:
-        """The bound on targets, if one was given."""
-        return self.target_bound if isinstance(self.target_bound, float) else None
+        """The bound on targets, if one was given; 0 means that none is known."""
+        return self.target_bound if isinstance(self.target_bound, float) and self.target_bound else None
 
     @property
     def memory_limit_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,11 @@ def _learned(run: Run) -> dict[str, Any] | None:
     if schema is None:
         middle = run.federation.middle
         sizes = {"sizes": learned_sizes(run.federation)} if has_learned_sizes(run.plan.recipe) else {}
-        return {"epsilon_alone": alone, **sizes, **({} if middle is None else {"targets": asdict(middle)})}
+        return {
+            "epsilon_alone": alone,
+            **sizes,
+            **({} if middle is None else {"targets": {"centre": middle.centre, "half": middle.half}}),
+        }
     found = {column.name: column.range for column in schema.columns if column.name in schema.learned}
     if schema.target.column in schema.learned:
         found[schema.target.column] = schema.target.range

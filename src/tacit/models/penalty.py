@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -31,21 +32,31 @@ class Penalty(Protocol):
 
 @dataclass(frozen=True)
 class Ridge:
-    """strength/2 ||x||^2, which makes a convex loss strongly convex with constant `strength`."""
+    """strength/2 ||x - c||^2, which makes a convex loss strongly convex with constant `strength`.
+
+    c is 0, but for its last coordinate if an intercept starts elsewhere: pulling that to 0 would undo its start.
+    """
 
     strength: float
     """the factor"""
+    last_at: float = 0.0
+    """the last coordinate of c"""
 
     @property
     def curvature(self) -> float:
         return self.strength
 
     def value(self, point: Tensor) -> Tensor:
-        """strength/2 ||x||^2."""
-        return self.strength / 2 * point.square().sum(-1)
+        """strength/2 ||x - c||^2."""
+        return self.strength / 2 * self._away(point).square().sum(-1)
 
     def gradient(self, point: Tensor) -> Tensor:
-        return self.strength * point
+        return self.strength * self._away(point)
+
+    def _away(self, point: Tensor) -> Tensor:
+        if self.last_at == 0:
+            return point
+        return torch.cat([point[..., :-1], point[..., -1:] - self.last_at], dim=-1)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from tacit.models.linear import (
 from tacit.models.model import Model
 from tacit.models.module import ModuleModel
 from tacit.models.network import SigmoidNetwork
+from tacit.models.penalty import Ridge
 from tacit.models.persons import PersonModel
 from tacit.models.quadratic import Quadratic
 from tacit.models.trainable import fine_tuned
@@ -101,8 +102,12 @@ def build_model(name: str, federation: Federation, settings: dict[str, Any] | No
             arguments; `trainable` says what of the network is trained (`tacit.models.trainable.fine_tuned`).
     """
     model = _of_rows(name, federation, dict(settings or {}))
-    if federation.middle is not None and isinstance(model, LinearModel):
-        model = replace(model, start=federation.middle.centre)
+    middle = federation.middle
+    if middle is not None and federation.classes is None and isinstance(model, LinearModel) and model.intercept:
+        penalty = model.penalty
+        if isinstance(penalty, Ridge):
+            penalty = replace(penalty, last_at=middle.centre)
+        model = replace(model, start=middle.centre, penalty=penalty)
     return PersonModel(model) if federation.by_person else model
 
 

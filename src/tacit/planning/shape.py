@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from tacit.engine.bound_source import check_bound_unseen
-from tacit.engine.middle import left_open, with_middle
+from tacit.engine.middle import with_middle
 from tacit.engine.plan import Plan, make_plan
 from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import with_sizes
@@ -32,8 +32,7 @@ def plan_unseen(recipe: Recipe, federation: Federation) -> Plan:
     if federation.name == STAND_IN:
         federation = replace(federation, name=recipe.data)
     recipe, federation = with_middle(*with_sizes(recipe, federation, look=False), look=False)
-    plan = make_plan(recipe, federation=federation)
-    return replace(plan, recipe=left_open(plan.recipe or recipe))
+    return make_plan(recipe, federation=federation)
 
 
 def records_of_shape(*, clients: int, records: int, features: int, classes: int | None) -> Federation:

@@ -6,9 +6,10 @@ Steps and clip norms assume targets of a certain size. For arrays that nobody ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from dp_accounting import DpEvent
 from torch import Tensor
 
 from tacit.federation import Federation
@@ -41,6 +42,8 @@ class Middle:
     """the middle of the two quartiles"""
     half: float | None
     """half of their distance; None if nothing could be told of it"""
+    charged: DpEvent | None = field(default=None, compare=False, repr=False)
+    """what every client released for it; None if it was read without privacy"""
 
 
 def middle_release(
@@ -95,7 +98,8 @@ def private_middle(
     found, _ = search_middle(federation, release.releases, release.messages)
     low, high = ((found.low + found.high) / 2).tolist()
     apart = high - low >= APART * (found.high - found.low).max()
-    return release.released(_middle(LIMITS.inverse(low), LIMITS.inverse(high), apart=bool(apart)))
+    middle = _middle(LIMITS.inverse(low), LIMITS.inverse(high), apart=bool(apart))
+    return release.released(replace(middle, charged=release.event(release.noise_multiplier)))
 
 
 def search_middle(

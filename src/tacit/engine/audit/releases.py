@@ -20,7 +20,7 @@ from tacit.engine.audit.stage import Tactic
 from tacit.engine.correction import correction_release, correction_total
 from tacit.engine.middle import middle_targets
 from tacit.engine.plan import Plan
-from tacit.engine.ranges import open_limits, ranges_target
+from tacit.engine.ranges import as_released, open_limits, ranges_target
 from tacit.engine.recipe import Recipe
 from tacit.engine.sizes import has_learned_sizes
 from tacit.federation import Batch, Federation
@@ -85,7 +85,7 @@ class PlayedSizes(Played):
         if plan.federation.charged is None or not has_learned_sizes(plan.recipe):
             return None
         target = ranges_target(plan.privacy)
-        measured = sizes_release(plan.federation, target=target, seed=seed)
+        measured = sizes_release(as_released(plan.federation), target=target, seed=seed)
         assert measured is not None, "something was released"
         return cls(target, measured)
 
@@ -119,7 +119,7 @@ class PlayedMiddle(Played):
     def planned(cls, plan: Plan, seed: int | None) -> Self | None:
         if plan.federation.charged is None or plan.federation.middle is None or isinstance(plan.privacy, str):
             return None
-        measured = middle_release(plan.federation, targets=middle_targets(plan.privacy), seed=seed)
+        measured = middle_release(as_released(plan.federation), targets=middle_targets(plan.privacy), seed=seed)
         assert measured is not None, "something was released"
         return cls(measured.target, measured.releases)
 
