@@ -181,14 +181,22 @@ def test_coefficients_in_own_units_give_the_same_scores(loaded: LoadedRun) -> No
     ],
 )
 def test_a_loaded_run_promises_what_the_run_did(settings: dict[str, Any], tmp_path: Path) -> None:
-    """From the ledger alone: whatever a summary says of epsilons is not believed."""
+    """From the ledger. If the summary says something else, or there is a second source, nothing is promised."""
     recipe = Recipe(**{"data": "breast-cancer", "clients": 10, "rounds": 2, "epsilon": 4.0, **settings})
     run = simulate(make_plan(recipe))
     run.save(tmp_path / "run")
-    (tmp_path / "run" / "summary.json").write_text('{"epsilon": 0.1, "promise": "All is well."}')
-    loaded = load_run(tmp_path / "run")
-    assert loaded.guarantee == run.guarantee
-    assert "All is well" not in repr(loaded)
+    assert load_run(tmp_path / "run").guarantee == run.guarantee
+    forged = {"kind": "silo", "insecure_reproducible": True}
+    for name, text in (
+        ("summary.json", '{"epsilon": 0.1, "promise": "All is well."}'),
+        ("certificate.json", forged),
+    ):
+        (tmp_path / "run" / name).write_text(text if isinstance(text, str) else json.dumps(text))
+        loaded = load_run(tmp_path / "run")
+        with pytest.raises(DataError, match=r"disagree|not clear"):
+            assert loaded.guarantee
+        assert "unclear" in repr(loaded)
+        assert "All is well" not in repr(loaded)
 
 
 def test_what_python_saves_can_be_audited_and_reproduced(loaded: LoadedRun) -> None:

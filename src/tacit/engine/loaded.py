@@ -56,7 +56,10 @@ class LoadedRun(BriefRepr):
         """The run in a few lines: where it is, what its model predicts, and what was promised."""
         numbers = f"{self.trained.parameters.numel():,} parameters"
         predicted = "" if self.schema is None else f", predicts {self.schema.target.column}"
-        promise = "none: this run is not private" if self.guarantee is None else self.guarantee.sentence()
+        try:
+            promise = "none: this run is not private" if self.guarantee is None else self.guarantee.sentence()
+        except DataError as error:
+            promise = f"unclear: {error}"
         return {
             "run": str(self.directory),
             "model": f"{self.card.model}, {numbers}{predicted}",

@@ -6,22 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tacit.engine.ledger import read_ledger
-from tacit.engine.ledger_reading import LedgerReading
+from tacit.engine.account import account_run
 from tacit.errors import DataError, reason
 from tacit.privacy import Adjacency, Adversary, Guarantee, Unit, events
 from tacit.privacy.promises.terms import weakest
 
-LEDGER, CERTIFICATE = "ledger.jsonl", "certificate.json"
+LEDGER, SUMMARY, CERTIFICATE = "ledger.jsonl", "summary.json", "certificate.json"
 
 
 def promised(directory: Path) -> Guarantee | None:
     """The guarantee of a run, or of all silos of a deployment that signed; None if it was not private.
 
-    Guarantee: no epsilon is read. All follow from the events in the ledger or in the certificate. Signatures are
-    not checked: `tacit verify` does that.
+    Guarantee: no epsilon is read. All follow from the events in the ledger, which must agree with the summary, or
+    in the certificate. Signatures are not checked: `tacit verify` does that.
     """
     certificate, ledger = directory / CERTIFICATE, directory / LEDGER
+    if certificate.is_file() and (directory / SUMMARY).is_file():
+        raise DataError(
+            f"{directory} has both the {SUMMARY} of a simulation and the {CERTIFICATE} of a deployment, so it is "
+            "not clear which says what was promised"
+        )
     if certificate.is_file():
         try:
             return _of_silos(json.loads(certificate.read_text()))
@@ -29,8 +33,10 @@ def promised(directory: Path) -> Guarantee | None:
             raise DataError(f"{certificate} is not the certificate of a run: {reason(error)}") from error
     if not ledger.is_file():
         raise DataError(f"{directory} has neither {LEDGER} nor {CERTIFICATE}: nothing says what was promised")
-    header, rounds = read_ledger(ledger)
-    return None if header.get("privacy") == "none" else LedgerReading.of(ledger, header, rounds).guarantee()
+    account = account_run(directory)
+    if account.differences:
+        raise DataError(f"{directory}: ledger and summary disagree: {account.differences[0]}")
+    return account.guarantee
 
 
 def _of_silos(content: dict[str, Any]) -> Guarantee | None:
