@@ -103,8 +103,9 @@ def _provisioned(
     tables = open_tables(recipe)
     if tables is None and names_files(recipe):
         # Silos take arrays as they are: sizes and targets are learned in simulations and estimators alone.
-        bound = 0.0 if recipe.target_bound is None else recipe.target_bound
-        recipe = replace(recipe, target_bound=bound, data_settings={"features": GIVEN, **recipe.data_settings})
+        recipe = replace(recipe, data_settings={"features": GIVEN, **recipe.data_settings})
+        if recipe.target_bound is None and "schema" not in recipe.data_settings:
+            recipe = replace(recipe, target_bound=0.0)
     plan = make_plan(recipe, data_dir=data_dir, federation=None if tables is None else tables.wide)
     ahead = outlook(plan)
     if ahead is not None:

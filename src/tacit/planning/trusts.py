@@ -59,8 +59,9 @@ def what_trust_buys(
     if entry.client_coins:
         raise RequestError(f"{algorithm!r} protects whole clients; this table is about records")
     base = replace(recipe.for_algorithm(algorithm), trust=None, quorum=None, colluding=None)
-    # A shuffler's messages cannot be charged for what is learned, and noise is compared in the same unit.
-    base = replace(base, target_bound=recipe.public_target_bound or 0.0)
+    if real.schema is None:
+        # A shuffler's messages cannot be charged for what is learned, and noise is compared in the same unit.
+        base = replace(base, target_bound=recipe.public_target_bound or 0.0)
     width = math.prod(real.feature_shape)
     # Made-up rows of persons would be no persons.
     tried = real.records * width * (real.classes or 1) <= CHEAP and not real.by_person

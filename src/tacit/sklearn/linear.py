@@ -106,8 +106,8 @@ class FederatedRidge(RegressorMixin, FederatedLinear):  # type: ignore[misc]
 
     Guarantee, parameters and attributes: as in `FederatedLogisticRegression`. The objective is
     sum_i p_i (1/n_i) sum_j (x_ij w + b - y_ij)^2/2 + alpha/2 ||(w, b)||^2: `alpha` is that of scikit-learn's
-    SGDRegressor and 1/n of its Ridge's, except that the intercept is penalised by its distance from where it
-    starts.
+    SGDRegressor and 1/n of its Ridge's, except that the intercept is penalised, too: with privacy, by its
+    distance from where it starts.
 
     Where targets lie is learned privately and charged to the promise, as the size of features is. With a
     `clip_norm`, or too few records, it is not: scale targets to about [-1, 1] by public facts then
