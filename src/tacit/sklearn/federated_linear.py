@@ -101,7 +101,7 @@ class FederatedLinear(Federated):
     def _train(self, federation: Federation, recipe: Recipe) -> Run:
         if recipe.privacy == "none":
             weights = BY_RECORDS if self.weights in (None, NOISE_AWARE) else self.weights
-            # All of the minimum is found from anywhere, and its penalty should be as it is written.
+            # The minimum is the same from any start, and the penalty pulls every coordinate to 0, as documented.
             exact = replace(federation.weighted(weights), middle=None)
             return self._without_noise(exact, recipe.model_settings, recipe.seed)
         return simulate(make_plan(recipe, federation=federation), watchers=self.watchers or ())
